@@ -1,0 +1,1 @@
+"""Gapscope: why is this GPU N times slower at point tracking."""
