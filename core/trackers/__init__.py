@@ -1,0 +1,1 @@
+"""Point trackers: `registry` (standard library only) names them, the other modules hold models (torch)."""
