@@ -58,8 +58,8 @@ def test_printed_peaks_agree_with_rate_times_clock(key: str) -> None:
         printed, rate = getattr(gpu, field), getattr(rates, rate_name)
         if printed is None or rate is None or gpu.sm_count is None or (key, field) in EXPLAINED:
             continue
-        at_tensor_clock = rates.tensor_cores != 0 and _RATE_OF_FIELD[field] not in ("fp32", "fp64", "fp16", "fp64_tensor")
-        clock_mhz = (gpu.tensor_boost_clock_mhz if at_tensor_clock else None) or gpu.boost_clock_mhz
+        at_boost_clock = _RATE_OF_FIELD[field] in ("fp32", "fp64", "fp16", "fp64_tensor") or rates.tensor_cores == 0
+        clock_mhz = (None if at_boost_clock else gpu.tensor_boost_clock_mhz) or gpu.boost_clock_mhz
         if clock_mhz is None:
             continue  # boost clock unpublished
         assert gpu.sm_count * rate * 2 * clock_mhz / 1e6 == pytest.approx(printed, rel=0.031), field
