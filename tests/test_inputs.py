@@ -157,7 +157,7 @@ def test_too_few_frames_names_found_and_needed(video_file: Path) -> None:
 def test_half_a_video_file_is_named_as_unreadable(video_file: Path, tmp_path: Path) -> None:
     torn = tmp_path / "torn.mp4"
     torn.write_bytes(video_file.read_bytes()[: video_file.stat().st_size // 2])  # an MP4's index is at its end
-    with pytest.raises(UserError, match=r"torn\.mp4 cannot be read as a video"):
+    with pytest.raises(UserError, match=r"torn\.mp4 (holds no pictures|cannot be read as a video)"):
         video_clip(torn, frames=1, height=32, width=32, points=1)
 
 
