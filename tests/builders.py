@@ -165,7 +165,8 @@ def records_of_run(
     head = header(gpu, **header_fields)
     cuda = head.device.type == "cuda"
     chosen = list(cells) if cells is not None else [cell(cuda=cuda)]
-    records: list[Any] = [head, Note("plan", f"{len(chosen)} cells", head.started_at, {"cells": len(chosen)}), *ceilings]
+    plan = Note("plan", f"{len(chosen)} cells", head.started_at, {"cells": len(chosen)})
+    records: list[Any] = [head, plan, *ceilings]
     for index, item in enumerate(chosen):
         started = {"index": index, "total": len(chosen), "workload": item.workload.key(), "process": item.process}
         records += [Note("cell_started", item.workload.key(), head.started_at, started), item]
