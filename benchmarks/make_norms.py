@@ -33,7 +33,9 @@ CLASS_OF_OP = {
     "conv": "conv3x3",
     "softmax": "softmax",
     "ln": "layer_norm",
-    **dict.fromkeys("add addu mul mulu div divu pow powu gelu relu tanh".split(), "elementwise"),
+    **dict.fromkeys(
+        ["add", "addu", "mul", "mulu", "div", "divu", "pow", "powu", "gelu", "relu", "tanh"], "elementwise"
+    ),
 }
 SHAPE_COLUMNS = ["op", "batch", "m", "n", "k", "cin", "cout", "kernel", "size", "stride", "padding", "h"]
 QUANTILES = {"p0_5": 0.005, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99_5": 0.995}

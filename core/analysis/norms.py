@@ -6,6 +6,7 @@ serves, its name stated. Any other operation, precision or pair has no norm: non
 """
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -70,8 +71,10 @@ class Norm:
 
 
 @lru_cache(maxsize=1)
-def _table() -> pd.DataFrame:
-    return pd.read_csv(_TABLE).set_index(["baseline", "target", "op_class"])
+def _table() -> dict[tuple[str, str, str], dict[str, str]]:
+    """The rows of the norm table by (baseline chip, target chip, op class)."""
+    with _TABLE.open(encoding="utf-8", newline="") as file:
+        return {(row["baseline"], row["target"], row["op_class"]): row for row in csv.DictReader(file)}
 
 
 def _pair(baseline_key: str | None, target_key: str | None) -> tuple[str, str] | None:
@@ -131,7 +134,7 @@ def norm(
     name = op_class or "all"
     if name not in ("all", *OP_CLASSES):
         return None
-    row = _table().loc[(*pair, name)]
+    row = _table()[*pair, name]
     what = "all FP32 op classes, unweighted" if name == "all" else f"FP32 {name}"
     return Norm(
         low=float(row["p0_5"]),
@@ -150,8 +153,8 @@ def histogram(baseline_key: str | None, target_key: str | None, op_class: str | 
     pair = _pair(baseline_key, target_key)
     if pair is None:
         return pd.DataFrame({"ratio_low": [], "ratio_high": [], "count": []}, dtype=float)
-    row = _table().loc[(*pair, op_class or "all")]
-    counts = [int(count) for count in str(row["counts"]).split()]
+    row = _table()[*pair, op_class or "all"]
+    counts = [int(count) for count in row["counts"].split()]
     edges = 10 ** ((int(row["first_bin"]) + np.arange(len(counts) + 1)) / _BINS_PER_DECADE)
     return pd.DataFrame({"ratio_low": edges[:-1], "ratio_high": edges[1:], "count": counts})
 
@@ -227,7 +230,7 @@ def workload_norm(
         return None
     weights = covered / covered.sum()
     low, median, high = _mixed_quantiles(baseline_key, target_key, weights, (0.005, 0.5, 0.995))
-    rows = {str(name): _table().loc[(*pair, name)] for name in covered.index}
+    rows = {name: _table()[*pair, name] for name in map(str, covered.index)}
     most = max(float(row["max"]) for row in rows.values())
     what = f"FP32 op classes weighted by time ({share:.0%} of it covered)"
     return Norm(
