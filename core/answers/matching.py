@@ -1,0 +1,215 @@
+"""Which cell of one side is the partner of which cell of the other.
+
+Partners did the same work (equal work key) by the same measuring method. Their settings are equal too, except for
+those that the two selections fix to different values (`h200,precision=fp32` against `h200,precision=tf32`).
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from core.answers.json_values import json_value
+from core.answers.selection import SETTING_FIELDS, WORK_FIELDS, Selection, Side
+from core.records import WorkKey
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+FOUNDING_SIZE = (47, 256, 256, 256)
+"""frames, height, width, points of the founding case: the work that explain takes where it is common."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All lines of one workload in one run: one line per worker process."""
+
+    side: Side
+    lines: pd.DataFrame
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        return self.lines.iloc[0].to_dict()
+
+    @property
+    def run_id(self) -> str:
+        return str(self.lines["run_id"].iloc[0])
+
+    @property
+    def work_key(self) -> str:
+        return str(self.lines["work_key"].iloc[0])
+
+    @property
+    def setting_key(self) -> str:
+        return str(self.lines["setting_key"].iloc[0])
+
+    @property
+    def method(self) -> int:
+        return int(self.lines["method"].iloc[0])
+
+    @property
+    def seqs(self) -> list[int]:
+        return [int(seq) for seq in self.lines["seq"]]
+
+    @property
+    def processes(self) -> int:
+        return len(self.lines)
+
+    @property
+    def n(self) -> int:
+        """Timed repetitions over all processes."""
+        return int(self.lines["n"].sum())
+
+    @property
+    def size(self) -> tuple[int, int, int, int, int]:
+        """frames, height, width, points, batch; points 0 where the tracker takes none."""
+        row = self.first
+        return tuple(_whole(row[name]) or 0 for name in ("frames", "height", "width", "points", "batch"))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Matching:
+    pairs: tuple[tuple[Cell, Cell], ...]
+    only_baseline: tuple[Cell, ...]
+    only_target: tuple[Cell, ...]
+    other_method: tuple[tuple[Cell, Cell], ...]  # same work and setting, other version of the measuring method
+    differing_settings: tuple[str, ...]  # settings that the selections fix to different values
+
+
+def cells_of(side: Side) -> list[Cell]:
+    """The chosen cells of one side, in a stable order."""
+    if side.lines.empty:
+        return []
+    groups = side.lines.groupby(["work_key", "setting_key", "method", "run_id"], sort=True)
+    return [Cell(side, lines) for _, lines in groups]
+
+
+def match(baseline: Side, target: Side) -> Matching:
+    """Partners of two sides. A cell enters one pair at most; several candidates: the newest method, then the newest."""
+    free = _differing(baseline.selection, target.selection)
+    joined = [name for name in SETTING_FIELDS if name not in free]
+    left, right = cells_of(baseline), cells_of(target)
+    by_key: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in right:
+        by_key.setdefault(_key(cell, joined), []).append(cell)
+    pairs: list[tuple[Cell, Cell]] = []
+    other_method: list[tuple[Cell, Cell]] = []
+    used: set[int] = set()
+    done: set[tuple[Any, ...]] = set()
+    for cell in sorted(left, key=_age, reverse=True):
+        key = _key(cell, joined)
+        candidates = sorted(by_key.get(key, []), key=_age, reverse=True)
+        same = next((other for other in candidates if other.method == cell.method), None)
+        if same is not None and key not in done:
+            pairs.append((cell, same))
+            done.add(key)
+        elif candidates and key not in done:
+            other_method.append((cell, candidates[0]))
+        if candidates:
+            used.update({id(cell), *map(id, candidates)})
+    other_method = [pair for pair in other_method if _key(pair[0], joined) not in done]
+    pairs.sort(key=lambda pair: (pair[0].work_key, pair[0].setting_key))
+    return Matching(
+        tuple(pairs), tuple(cell for cell in left if id(cell) not in used),
+        tuple(cell for cell in right if id(cell) not in used), tuple(other_method), free,
+    )
+
+
+def _differing(baseline: Selection, target: Selection) -> tuple[str, ...]:
+    """Settings that both selections fix, to different values."""
+    free = []
+    for name in SETTING_FIELDS:
+        fixed_left, left = baseline.fixed_setting(name)
+        fixed_right, right = target.fixed_setting(name)
+        if fixed_left and fixed_right and left != right:
+            free.append(name)
+    return tuple(free)
+
+
+def _key(cell: Cell, settings: Iterable[str]) -> tuple[Any, ...]:
+    row = cell.first
+    return (cell.work_key, *(_comparable(row[name]) for name in settings))
+
+
+def _age(cell: Cell) -> tuple[int, str, str]:
+    """Sorts older to newer: method first, then the time of the cell."""
+    row = cell.first
+    return cell.method, str(row["at"] or row["started_at"] or ""), cell.run_id
+
+
+def main_pair(pairs: Sequence[tuple[Cell, Cell]]) -> tuple[Cell, Cell]:
+    """The pair that explain speaks about: the founding size if common, else the largest work; `base` before `small`,
+    FP32 before other precisions. `pairs` is not empty."""
+    def rank(pair: tuple[Cell, Cell]) -> tuple[Any, ...]:
+        row, size = pair[0].first, pair[0].size
+        founding = size[:4] == FOUNDING_SIZE and size[4] == 1
+        volume = size[0] * size[1] * size[2] * max(size[3], 1) * size[4]
+        return founding, volume, row["variant"] == "base", row["precision"] == "fp32", pair[0].work_key
+
+    return max(pairs, key=rank)
+
+
+def wall_ms_by_process(cells: Iterable[Cell]) -> dict[int, list[np.ndarray]]:
+    """`id(cell)` -> wall_ms samples, one array per worker process. One query per run and side."""
+    from core.store import queries
+
+    wanted: dict[tuple[int, str], list[Cell]] = {}
+    for cell in cells:
+        wanted.setdefault((id(cell.side.store), cell.run_id), []).append(cell)
+    found: dict[int, list[np.ndarray]] = {}
+    for (_, run_id), group in wanted.items():
+        seqs = sorted({seq for cell in group for seq in cell.seqs})
+        samples = queries.samples(group[0].side.store, run_id, seqs)
+        by_seq = {int(seq): part["wall_ms"].to_numpy() for seq, part in samples.sort_values("i").groupby("seq")}  # type: ignore[call-overload]
+        for cell in group:
+            found[id(cell)] = [by_seq[seq] for seq in cell.seqs if seq in by_seq]
+    return found
+
+
+def work_dict(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The work key of a line as its named parts."""
+    return {name: _comparable(row[name]) for name in WORK_FIELDS}
+
+
+def setting_dict(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The setting key of a line as its named parts."""
+    return {name: _comparable(row[name]) for name in SETTING_FIELDS}
+
+
+def work_differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[str]:
+    """What keeps two lines from being the same work, in words: `frames 47 against 96`."""
+    a, b = work_dict(left), work_dict(right)
+    return [f"{name} {_shown(a[name])} against {_shown(b[name])}" for name in WORK_FIELDS if a[name] != b[name]]
+
+
+def work_in_words(row: Mapping[str, Any]) -> str:
+    """`local4d:base, 47 frames of 256x256, 256 points` (batch only where it is not 1)."""
+    work = work_dict(row)
+    variant = f":{work['variant']}" if work["variant"] else ""
+    parts = [f"{work['tracker']}{variant}", f"{work['frames']} frames of {work['height']}x{work['width']}"]
+    if work["points"] is not None:
+        parts.append(f"{work['points']} points")
+    if work["batch"] not in (None, 1):
+        parts.append(f"batch {work['batch']}")
+    return ", ".join(parts)
+
+
+def work_key_of(row: Mapping[str, Any]) -> WorkKey:
+    """The record again, from a line of the table."""
+    return WorkKey(**work_dict(row))
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _comparable(value: Any) -> Any:
+    """One cell of a table with missing as None and whole numbers as int (a column with gaps is float)."""
+    value = json_value(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _whole(value: Any) -> int | None:
+    found = _comparable(value)
+    return int(found) if isinstance(found, (int, float)) else None

@@ -1,0 +1,66 @@
+"""Parse, call the command, turn what went wrong into one line and an exit code.
+
+Exit codes: 0 done, 1 failure, 2 a mistake in what was typed or given, 130 interrupted.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+from core.cli import compare, explain, export, ingest, run, runs, specs
+from core.errors import UserError
+
+COMMANDS = (run, ingest, export, runs, specs, compare, explain)
+FAILURE, USER_MISTAKE, INTERRUPTED = 1, 2, 130
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose mistakes are one line, like every other mistake."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message, "", f"see `{self.prog} --help`")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="python -m core",
+        description="Gapscope: why is this GPU N times slower at point tracking, and how much of that is hardware?",
+        epilog="`python -m core COMMAND --help` explains each command. The dashboard: `streamlit run app.py`.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in COMMANDS:
+        module.add_parser(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. `GAPSCOPE_DEBUG=1` shows where an unexpected error came from."""
+    try:
+        parsed = build_parser().parse_args(arguments)
+        return int(parsed.execute(parsed))
+    except UserError as error:
+        return _fail(str(error), USER_MISTAKE)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (`| head`) is gone: nobody is left to tell, and Python must not complain at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILURE
+    except Exception as error:
+        if os.environ.get("GAPSCOPE_DEBUG"):
+            traceback.print_exc()
+        text = " ".join(str(error).split())[:300]
+        return _fail(
+            f"{type(error).__name__}{': ' if text else ''}{text} (this is a fault of Gapscope; "
+            "GAPSCOPE_DEBUG=1 shows where)", FAILURE,
+        )
+
+
+def _fail(text: str, code: int) -> int:
+    sys.stdout.flush()
+    print(f"error: {text}", file=sys.stderr)
+    return code

@@ -1,0 +1,53 @@
+"""How an answer leaves the program: one JSON document, or plain text that also reads well in a log."""
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from core.answers.json_values import json_value
+
+LINE_WIDTH = 100
+
+
+def print_json(answer: Any) -> None:
+    """One JSON document on stdout; what is missing is null (NaN cannot occur)."""
+    sys.stdout.write(json.dumps(json_value(answer), allow_nan=False, ensure_ascii=False, indent=2) + "\n")
+
+
+def say(text: str = "") -> None:
+    """One line on stdout, long sentences wrapped."""
+    if not text:
+        print()
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        print(textwrap.fill(line, LINE_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+
+
+def hint(text: str) -> None:
+    """What to know or do next, on stderr, so that stdout stays the answer."""
+    print(text, file=sys.stderr)
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = (), indent: str = "") -> str:
+    """Aligned columns separated by two blanks; the columns in `right` are set flush right. Nothing is cut."""
+    cells = [list(headers), *[[str(cell) for cell in row] for row in rows]]
+    widths = [max(_width(row[i]) for row in cells) for i in range(len(headers))]
+    flush_right = set(right)
+
+    def line(row: Sequence[str]) -> str:
+        padded = [
+            " " * (width - _width(cell)) + cell if i in flush_right else cell + " " * (width - _width(cell))
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return (indent + "  ".join(padded)).rstrip()
+
+    rule = indent + "  ".join("-" * width for width in widths)
+    return "\n".join([line(cells[0]), rule, *map(line, cells[1:])])
+
+
+def _width(text: str) -> int:
+    return sum(0 if unicodedata.combining(char) else 1 for char in text)
