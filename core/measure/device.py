@@ -1,0 +1,247 @@
+"""Which device is measured, and what it, its host and its software are. Runs in a worker: torch is loaded here.
+
+A board is named by a hash of its UUID. NVML adds what torch does not say; without NVML those fields are None.
+"""
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import platform
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.errors import UserError
+from core.measure.nvml import Nvml, bare_uuid
+from core.measure.plan import usable_cores
+from core.records import Device, Host, Software, uuid_hash
+
+# NVML_CLOCK_SM, NVML_CLOCK_MEM
+_CLOCK_SM, _CLOCK_MEMORY = 1, 2
+_VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host_vgpu", 4: "host_vsga"}
+_BUSY_UTILIZATION_PERCENT = 10
+
+
+@dataclass(frozen=True)
+class Found:
+    """The device that a sweep measures."""
+
+    torch_name: str  # "cpu" or "cuda:0"
+    device: Device
+    host: Host
+    software: Software
+    uuid: str | None  # of the board, for NVML; never written down
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        if self.device.compute_capability is None:
+            return None
+        major, minor = self.device.compute_capability.split(".")
+        return int(major), int(minor)
+
+
+def find(asked: str, nvml: Nvml | None, force: bool = False) -> Found:
+    """The device for "auto", "cpu" or "cuda:N".
+
+    Raises UserError when there is no such device, or when another process computes on the GPU and not `force`.
+    """
+    warnings: list[str] = []
+    driver = nvml.driver() if nvml is not None else None
+    cuda = torch.cuda.is_available()
+    if asked.startswith("cuda") and not cuda:
+        raise no_cuda(torch.__version__, torch.version.cuda, driver or _driver_without_nvml(), _cuda_failure())
+    if asked == "cpu" or not cuda:
+        if asked == "auto" and (driver or _driver_without_nvml()):
+            warnings.append(str(no_cuda(torch.__version__, torch.version.cuda, driver or "", _cuda_failure())))
+        return Found("cpu", cpu_device(), host(), software(driver), None, tuple(warnings))
+    index = int(asked[5:]) if asked.startswith("cuda:") else 0
+    count = torch.cuda.device_count()
+    if index >= count:
+        raise UserError(f"device cuda:{index}", f"cuda:0 to cuda:{count - 1}", "try --device auto")
+    board_uuid = cuda_uuid(index)
+    if nvml is not None and not force:
+        # Before this process makes a context of its own, which would show up as a user of the board.
+        refuse_if_busy(nvml, board_uuid)
+    return Found(f"cuda:{index}", cuda_device(index, board_uuid, nvml), host(), software(driver), board_uuid)
+
+
+def no_cuda(torch_version: str, built_for: str | None, driver: str | None, failure: str | None) -> UserError:
+    """Why there is no CUDA: a CPU build beside a driver, a driver that is too old or broken, or no driver at all."""
+    if built_for is None and driver:
+        return UserError(
+            f"this torch ({torch_version}) is a CPU build, beside an NVIDIA driver ({driver})", "a CUDA build of torch",
+            "install one as pytorch.org/get-started says, or use --device cpu",
+        )
+    if built_for is None:
+        return UserError(f"no NVIDIA driver, and this torch ({torch_version}) is a CPU build", "a CUDA device",
+                         "use --device cpu")
+    if driver:
+        return UserError(
+            f"torch {torch_version} is built for CUDA {built_for} but finds no usable device with driver {driver}"
+            + (f" ({failure})" if failure else ""),
+            "a driver that serves this CUDA version", "update the driver, or use --device cpu",
+        )
+    return UserError("no NVIDIA driver was found", "a CUDA device", "install the driver, or use --device cpu")
+
+
+def _cuda_failure() -> str | None:
+    """First line of what torch says when CUDA does not start."""
+    try:
+        torch.cuda.init()
+    except Exception as error:
+        return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    return None
+
+
+def _driver_without_nvml() -> str | None:
+    """Signs of a driver where NVML cannot be asked: its kernel module, or its tool."""
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text().split()
+        return next((word for word in words if word[0].isdigit() and word.count(".") >= 1), "version unknown")
+    except OSError:
+        return "version unknown" if shutil.which("nvidia-smi") else None
+
+
+def refuse_if_busy(nvml: Nvml, board_uuid: str | None) -> None:
+    """Raises UserError when another process computes on the board. Sees what NVML shows; in a container that may be
+    only the utilisation."""
+    board = nvml.board(board_uuid)
+    if board is None:
+        return
+    others = [(pid, used) for pid, used in nvml.processes(board) if pid != os.getpid()]
+    if others:
+        told = ", ".join(
+            f"pid {pid}" + (f" with {used / 2**30:.1f} GiB" if used is not None else "") for pid, used in others[:3]
+        )
+        raise _busy(f"{told}{' and others' if len(others) > 3 else ''}")
+    rates = nvml.ask("nvmlDeviceGetUtilizationRates", board)
+    busy_percent = getattr(rates, "gpu", None)
+    if isinstance(busy_percent, int) and busy_percent > _BUSY_UTILIZATION_PERCENT:
+        raise _busy(f"{busy_percent} % utilisation by processes not visible here")
+
+
+def _busy(who: str) -> UserError:
+    return UserError(f"the GPU is in use ({who})", "an idle GPU, since a shared one gives wrong times",
+                     "wait, or use --force to measure anyway")
+
+
+# --- CUDA ------------------------------------------------------------------------------------------------------------
+
+
+def cuda_uuid(index: int) -> str | None:
+    """UUID of a visible board without making a context on it: from the driver, else from torch."""
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+        device, raw = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        # _v2 (driver 470) names the MIG slice where there is one; the older call names the whole board.
+        read = getattr(driver, "cuDeviceGetUuid_v2", None) or driver.cuDeviceGetUuid
+        if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), index) == 0 and read(raw, device) == 0:
+            return str(uuid.UUID(bytes=bytes(raw)))
+    except (OSError, AttributeError):
+        pass
+    found = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+    return bare_uuid(str(found)) if found is not None else None
+
+
+def cuda_device(index: int, board_uuid: str | None, nvml: Nvml | None) -> Device:
+    properties = torch.cuda.get_device_properties(index)
+    board = nvml.board(board_uuid) if nvml is not None else None
+
+    def ask(name: str, *arguments: Any) -> Any:
+        return nvml.ask(name, board, *arguments) if nvml is not None and board is not None else None
+
+    milliwatts = ask("nvmlDeviceGetEnforcedPowerLimit")
+    ecc, mig = ask("nvmlDeviceGetEccMode"), ask("nvmlDeviceGetMigMode")
+    persistence = ask("nvmlDeviceGetPersistenceMode")
+    sm_clock = ask("nvmlDeviceGetMaxClockInfo", _CLOCK_SM)
+    memory_clock = ask("nvmlDeviceGetMaxClockInfo", _CLOCK_MEMORY)
+    name = str(properties.name)
+    return Device(
+        type="cuda",
+        name=name,
+        # Without a UUID two equal cards of one host cannot be told apart; the place on the host then stands in.
+        uuid_hash=uuid_hash(board_uuid or f"{_machine_id()}:{name}:{index}"),
+        compute_capability=f"{properties.major}.{properties.minor}",
+        sm_count=int(properties.multi_processor_count),
+        memory_bytes=int(properties.total_memory),
+        l2_bytes=_positive(getattr(properties, "L2_cache_size", None)),
+        max_sm_clock_mhz=float(sm_clock) if sm_clock else None,
+        max_memory_clock_mhz=float(memory_clock) if memory_clock else None,
+        memory_bus_bits=_positive(ask("nvmlDeviceGetMemoryBusWidth") or getattr(properties, "memory_bus_width", None)),
+        power_limit_w=milliwatts / 1e3 if milliwatts else None,
+        ecc=bool(ecc[0]) if ecc is not None else None,
+        mig=bool(mig[0]) if mig is not None else None,
+        # The most that board and slot agree on: an idle board drops to generation 1 to save power.
+        pcie_generation=_positive(ask("nvmlDeviceGetMaxPcieLinkGeneration")),
+        pcie_width=_positive(ask("nvmlDeviceGetCurrPcieLinkWidth")),
+        persistence=bool(persistence) if persistence is not None else None,
+        virtualization=_VIRTUALIZATION.get(ask("nvmlDeviceGetVirtualizationMode") or 0) if board is not None else None,
+    )
+
+
+def _positive(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) and value > 0 else None
+
+
+# --- CPU and host ----------------------------------------------------------------------------------------------------
+
+
+def cpu_device() -> Device:
+    name = cpu_name() or "CPU"
+    return Device(type="cpu", name=name, uuid_hash=uuid_hash(f"cpu:{_machine_id()}:{name}:{usable_cores()}"),
+                  memory_bytes=_ram_bytes())
+
+
+def cpu_name() -> str | None:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip().lower() in ("model name", "hardware", "cpu model") and value.strip():
+                return " ".join(value.split())
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or None
+
+
+def host() -> Host:
+    release = platform.release()
+    return Host(
+        cpu=cpu_name(), cores=usable_cores(), ram_bytes=_ram_bytes(), os=f"{platform.system()} {release}".strip(),
+        platform=platform.machine() + (" WSL" if "microsoft" in release.lower() else ""),
+    )
+
+
+def software(driver: str | None) -> Software:
+    cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    return Software(
+        python=platform.python_version(), torch=str(torch.__version__), cuda=torch.version.cuda,
+        cudnn=str(cudnn) if cudnn else None, driver=driver,
+        arch_list=tuple(torch.cuda.get_arch_list()) if torch.version.cuda else (),
+        extra={"numpy": str(importlib.import_module("numpy").__version__)},
+    )
+
+
+def _ram_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _machine_id() -> str:
+    """Something that stays for this machine and says nothing by itself; only its salted hash is ever written."""
+    try:
+        found = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        found = ""
+    if found:
+        return found
+    node = uuid.getnode()
+    # A random node number (multicast bit set) would make a new device at every start.
+    return "" if node >> 40 & 1 else f"{node:012x}"

@@ -1,0 +1,513 @@
+"""What a sweep will measure: the request, the presets, the cells in their order, rough predictions. No torch here.
+
+A request names trackers, sizes and precisions; its cells are every combination, once per process. The order is
+random by a seed and blocked: processes, then trackers, then sizes, then precisions. So the precisions of one size
+run next to each other (a drift of the clock hits all alike), and clip and model are made once per block.
+"""
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from core import units
+from core.errors import UserError
+from core.gpus import by_nvml_name, peak_tflops
+from core.records import PRECISIONS, SettingKey, Workload
+from core.trackers import registry
+
+OPS_CHOICES = ("all", "centre", "none")
+EXECUTIONS = ("eager",)
+MAX_CELLS = 20_000
+MAX_PROCESSES = 50
+MAX_BATCH = 4096
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much time one cell gets. `half_width`: stop when half the 95 % interval of the median is this narrow."""
+
+    warmup_s: float
+    sample_s: float
+    min_repetitions: int
+    max_repetitions: int
+    half_width: float = 0.02
+
+
+@dataclass(frozen=True)
+class Size:
+    frames: int
+    height: int
+    width: int
+    points: int
+    batch: int = 1
+
+    def __str__(self) -> str:
+        batch = f" x{self.batch}" if self.batch != 1 else ""
+        return f"{self.frames}f {self.height}x{self.width} {self.points}p{batch}"
+
+
+FOUNDING_SIZE = Size(47, 256, 256, 256)
+"""The size of the founding case; where it is among the sizes of a sweep, it is the centre."""
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """What somebody asked for, complete: presets are resolved, so that a resumed sweep plans the same cells."""
+
+    preset: str
+    trackers: tuple[str, ...]
+    precisions: tuple[str, ...]
+    sizes: tuple[Size, ...]
+    effort: Effort
+    executions: tuple[str, ...] = ("eager",)
+    device: str = "auto"
+    processes: int = 1
+    budget_s: float | None = None
+    label: str | None = None
+    seed: int = 0
+    force: bool = False
+    ops: str = "centre"
+    cell_timeout_s: float = 600.0
+    video: str | None = None  # a path; only its base name enters a run file
+
+    @property
+    def centre(self) -> Size:
+        return FOUNDING_SIZE if FOUNDING_SIZE in self.sizes else self.sizes[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the header of the run file: no path in it."""
+        data: dict[str, Any] = asdict(self)
+        data["video"] = Path(self.video).name if self.video else None
+        return data
+
+    @classmethod
+    def from_json(cls, data: Any) -> SweepRequest:
+        """A request out of a run file's header. Raises UserError when it is none."""
+        try:
+            known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+            for name in ("trackers", "precisions", "executions"):
+                known[name] = tuple(str(item) for item in known[name])
+            known["sizes"] = tuple(Size(**size) for size in known["sizes"])
+            known["effort"] = Effort(**known["effort"])
+            return cls(**known)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise UserError(
+                "this run file does not say what was asked for", "one that `run` of this version made",
+                "start a new sweep",
+            ) from None
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """One workload in one worker process. Predictions are rough, None where nothing is known."""
+
+    workload: Workload
+    process: int
+    with_ops: bool  # whether the op table is wanted
+    predicted_pass_s: float | None = None  # one forward pass
+    predicted_s: float | None = None  # the whole cell
+    predicted_bytes: int | None = None
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return self.process, self.workload.key()
+
+    @property
+    def size(self) -> Size:
+        work = self.workload.work
+        return Size(work.frames, work.height, work.width, work.points or 0, work.batch)
+
+    def __str__(self) -> str:
+        return f"{self.workload.work.selector} {self.size} {self.workload.setting.precision}"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Defaults of a sweep. The first value of each list is the centre; the others vary one at a time (a star)."""
+
+    trackers: tuple[str, ...]
+    frames: tuple[int, ...]
+    resolutions: tuple[tuple[int, int], ...]  # (height, width)
+    points: tuple[int, ...]
+    batches: tuple[int, ...]
+    precisions: tuple[str, ...]
+    processes: int
+    effort: Effort
+    ops: str
+
+
+_ONE, _MANY = (1,), (256, 1024)
+PRESETS: dict[str, Preset] = {
+    # Small enough for two CPU cores: five precisions in half a minute.
+    "quick": Preset(
+        ("local4d:small",), (8,), ((128, 128),), (32,), _ONE, PRECISIONS, 1, Effort(0.3, 1.0, 6, 40), "centre",
+    ),
+    "standard": Preset(
+        ("local4d:base", "local4d:small"), (47, 24), ((256, 256), (384, 384)), _MANY, _ONE, PRECISIONS, 3,
+        Effort(1.0, 3.0, 10, 200), "centre",
+    ),
+    "careful": Preset(
+        ("local4d:base", "local4d:small"), (47, 24), ((256, 256), (384, 384)), _MANY, _ONE, PRECISIONS, 5,
+        Effort(2.0, 10.0, 20, 500, half_width=0.005), "centre",
+    ),
+}
+DEFAULT_PRESET = "quick"
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+def add_sweep_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a sweep; the same in `python -m core.measure` and `python -m core run`. Read by `request_from`."""
+    many: dict[str, Any] = {"nargs": "+", "action": "extend"}
+    parser.add_argument("--preset", choices=list(PRESETS), metavar="|".join(PRESETS),
+                        help="defaults for what is not given below (quick)")
+    parser.add_argument("--tracker", **many, metavar="NAME[:VARIANT]", help="trackers, such as local4d:base")
+    parser.add_argument("--precision", **many, metavar="P", help=f"any of {', '.join(PRECISIONS)}")
+    parser.add_argument("--resolution", **many, metavar="N|HxW", help="256 is 256x256; 256x384 is height x width")
+    parser.add_argument("--frames", **many, metavar="N")
+    parser.add_argument("--points", **many, metavar="N", help="query points")
+    parser.add_argument("--batch", **many, metavar="N")
+    parser.add_argument("--star", action="store_true", default=None,
+                        help="vary one size at a time around the first value of each, instead of all combinations")
+    parser.add_argument("--execution", **many, metavar="E", help=", ".join(EXECUTIONS))
+    parser.add_argument("--video", metavar="FILE", help="frames of a video file instead of the procedural clip")
+    parser.add_argument("--device", metavar="D", help="auto, cuda:0 or cpu (auto)")
+    parser.add_argument("--processes", metavar="N", help="worker processes per cell")
+    parser.add_argument("--ops", choices=OPS_CHOICES, metavar="|".join(OPS_CHOICES),
+                        help="cells with an op table, in their first process (centre)")
+    parser.add_argument("--budget", metavar="T", help="time for the whole sweep, such as 90s, 10m, 1h")
+    parser.add_argument("--cell-timeout", metavar="T", help="a cell silent for this long counts as hung (10m)")
+    parser.add_argument("--label", metavar="TEXT", help="a name for this run")
+    parser.add_argument("--seed", metavar="N", help="of order, clip and weights (0)")
+    parser.add_argument("--force", action="store_true", default=None,
+                        help="measure although another process uses the GPU")
+
+
+SWEEP_OPTIONS = (
+    "preset", "tracker", "precision", "resolution", "frames", "points", "batch", "star", "execution", "video",
+    "device", "processes", "ops", "cell_timeout", "label", "seed",
+)
+"""Options that decide what is measured: not to be given with --resume, which takes them from the file."""
+
+
+def request_from(arguments: argparse.Namespace) -> SweepRequest:
+    """The request that the parsed options of `add_sweep_options` ask for.
+
+    Raises UserError for anything that cannot be measured: an unknown tracker, precision, execution (with the nearest
+    matches), a size that is no number or does not fit the tracker, an empty sweep.
+    """
+    name = arguments.preset or DEFAULT_PRESET
+    preset = PRESETS[name]
+    given = {option: _split(getattr(arguments, option)) for option in
+             ("tracker", "precision", "resolution", "frames", "points", "batch", "execution")}
+    for option, texts in given.items():
+        if texts is not None and not texts:
+            raise UserError(f"the sweep is empty: --{option} has no value", f"at least one {option}")
+    sizes_given = any(given[option] for option in ("frames", "resolution", "points", "batch"))
+
+    def values(option: str, own: Sequence[Any], parse: Any) -> list[Any]:
+        """Given values; else the preset's, or only its centre once another size option was given."""
+        if given[option]:
+            return list(dict.fromkeys(parse(text) for text in given[option] or ()))
+        return list(own[:1]) if sizes_given else list(own)
+
+    sizes = _sizes(
+        values("frames", preset.frames, lambda text: _count(text, "frames")),
+        values("resolution", preset.resolutions, parse_resolution),
+        values("points", preset.points, lambda text: _count(text, "points")),
+        values("batch", preset.batches, lambda text: _count(text, "batch", MAX_BATCH)),
+        star=not sizes_given or bool(arguments.star),
+    )
+    trackers = tuple(dict.fromkeys(_selector(text) for text in given["tracker"] or preset.trackers))
+    precisions = tuple(dict.fromkeys(
+        _choice(text, PRECISIONS, "precision") for text in given["precision"] or preset.precisions
+    ))
+    executions = tuple(dict.fromkeys(
+        _choice(text, EXECUTIONS, "execution") for text in given["execution"] or EXECUTIONS
+    ))
+    request = SweepRequest(
+        preset=name, trackers=trackers, precisions=precisions, sizes=sizes, effort=preset.effort,
+        executions=executions,
+        device=parse_device(arguments.device or "auto"),
+        processes=_count(arguments.processes, "processes", MAX_PROCESSES) if arguments.processes else preset.processes,
+        budget_s=parse_duration_s(arguments.budget, "budget") if arguments.budget else None,
+        label=arguments.label or None,
+        seed=_count(arguments.seed, "seed", least=0) if arguments.seed else 0,
+        force=bool(arguments.force),
+        ops=arguments.ops or preset.ops,
+        cell_timeout_s=parse_duration_s(arguments.cell_timeout, "cell-timeout") if arguments.cell_timeout else 600.0,
+        video=arguments.video or None,
+    )
+    check(request)
+    return request
+
+
+def check(request: SweepRequest) -> None:
+    """Raises UserError when a cell of the request cannot be planned or there is none, or far too many."""
+    for text in request.trackers:
+        info, _ = registry.resolve(text)
+        for size in request.sizes:
+            registry.check_workload(info, size.frames, size.height, size.width, size.points, size.batch)
+    if request.label is not None and len(request.label) > 200:
+        raise UserError(f"a label of {len(request.label)} characters", "at most 200", "shorten --label")
+    cells = (len(request.trackers) * len(request.sizes) * len(request.precisions) * len(request.executions)
+             * request.processes)
+    if cells == 0:
+        raise UserError("the sweep is empty", "at least one tracker, size and precision")
+    if cells > MAX_CELLS:
+        raise UserError(f"the sweep has {cells} cells", f"at most {MAX_CELLS}", "ask for fewer sizes or use --star")
+    if request.video and not Path(request.video).is_file():
+        raise UserError(f"no video file {Path(request.video).name!r}", "a readable file",
+                        "check the path given to --video")
+
+
+def parse_resolution(text: str) -> tuple[int, int]:
+    """"256" is (256, 256), "256x384" is height 256, width 384."""
+    parts = text.lower().replace("\u00d7", "x").split("x")
+    if len(parts) not in (1, 2):
+        raise UserError(f"resolution {text!r}", "N or HEIGHTxWIDTH, such as 256 or 256x384")
+    sides = [_count(part, "resolution") for part in parts]
+    return sides[0], sides[-1]
+
+
+def parse_duration_s(text: str, name: str) -> float:
+    """"90s", "10m", "1.5h" or plain seconds."""
+    units = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+    number = text.strip().lower()
+    unit = next((unit for unit in ("min", "s", "m", "h") if number.endswith(unit)), "")
+    try:
+        seconds = float(number.removesuffix(unit)) * units.get(unit, 1.0)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < 1e7:
+        raise UserError(f"--{name} {text!r}", "a time such as 90s, 10m or 1h")
+    return seconds
+
+
+def parse_device(text: str) -> str:
+    """auto, cpu, cuda (the first) or cuda:N."""
+    if text == "cuda":
+        return "cuda:0"
+    if text in ("auto", "cpu") or (text.startswith("cuda:") and text[5:].isdecimal()):
+        return text
+    raise UserError(f"device {text!r}", "auto, cpu or cuda:N", "try --device auto")
+
+
+def _selector(text: str) -> str:
+    """`name:variant`, the default variant filled in."""
+    info, variant = registry.resolve(text)
+    return f"{info.name}:{variant.name}"
+
+
+def _split(values: Iterable[str] | None) -> list[str] | None:
+    """Values given apart or with commas between them."""
+    if values is None:
+        return None
+    return [part for value in values for part in str(value).split(",") if part.strip()]
+
+
+def _count(text: str, name: str, most: int = 1_000_000, least: int = 1) -> int:
+    try:
+        value = int(str(text).strip())
+    except ValueError:
+        value = None  # type: ignore[assignment]
+    if value is None or not least <= value <= most:
+        raise UserError(f"{name} {str(text)[:40]!r}", f"a whole number from {least} to {most}")
+    return value
+
+
+def _choice(text: str, choices: Sequence[str], name: str) -> str:
+    if text in choices:
+        return text
+    near = difflib.get_close_matches(text.lower(), choices, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}" if near else ""
+    raise UserError(f"unknown {name} {text[:40]!r}", f"one of {', '.join(choices)}", hint)
+
+
+def _sizes(
+    frames: list[int], resolutions: list[tuple[int, int]], points: list[int], batches: list[int], star: bool
+) -> tuple[Size, ...]:
+    """All combinations, or the first of each with one varied at a time. The first size is made of the first values."""
+    every = [Size(f, h, w, p, b) for f in frames for h, w in resolutions for p in points for b in batches]
+    if not star:
+        return tuple(every)
+    first = every[0]
+    around = [replace(first, frames=f) for f in frames]
+    around += [replace(first, height=h, width=w) for h, w in resolutions]
+    around += [replace(first, points=p) for p in points]
+    around += [replace(first, batch=b) for b in batches]
+    return tuple(dict.fromkeys(around))
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+def expand(request: SweepRequest, rate: RoughRate | None = None) -> list[PlannedCell]:
+    """The cells of a sweep in the order in which they run, with predictions where `rate` is known."""
+    order = random.Random(request.seed)
+    cells: list[PlannedCell] = []
+    for process in range(request.processes):
+        for selector in order.sample(request.trackers, len(request.trackers)):
+            for size in order.sample(request.sizes, len(request.sizes)):
+                work = registry.work_key(selector, size.frames, size.height, size.width, size.points, size.batch)
+                estimate = registry.estimate(work)
+                settings = [SettingKey(precision=p, execution=e)
+                            for p in request.precisions for e in request.executions]
+                for setting in order.sample(settings, len(settings)):
+                    pass_s = rate.pass_s(estimate, setting.precision) if rate else None
+                    cells.append(PlannedCell(
+                        workload=Workload(work, setting), process=process,
+                        with_ops=process == 0 and (
+                            request.ops == "all" or (request.ops == "centre" and size == request.centre)
+                        ),
+                        predicted_pass_s=pass_s,
+                        predicted_s=cell_s(pass_s, request.effort) if pass_s is not None else None,
+                        predicted_bytes=estimate.peak_bytes,
+                    ))
+    return cells
+
+
+def cell_s(pass_s: float, effort: Effort) -> float:
+    """Rough time of one cell: first call, warmup, and the fewest repetitions or the sample budget."""
+    warmup_s = max(effort.warmup_s, pass_s)
+    repetitions_s = max(3 * pass_s, min(effort.sample_s, effort.min_repetitions * pass_s))
+    return pass_s + warmup_s + repetitions_s
+
+
+# --- rough predictions -----------------------------------------------------------------------------------------------
+
+# LocoTrack base (the same architecture), 47 frames, 64 points: 1.18 TFLOP in 14.7 s on two cores [TRACKERS.md 2].
+CPU_FLOPS_PER_CORE_S = 40e9
+# Assumed, not measured: a forward pass reaches this share of the data sheet. Good for a plan, never for a verdict.
+GPU_SHARE_OF_PEAK = 0.5
+# Launch floor of eager PyTorch seen on T4 and A100 alike is 25 us per op with its host work [PEERS.md 5]; most ops
+# of a stream overlap with it, so it only bounds small workloads from below.
+GPU_LAUNCH_S = 10e-6
+
+
+@dataclass(frozen=True)
+class RoughRate:
+    """What a device is assumed to reach, for a prediction only."""
+
+    name: str
+    flops_per_s: dict[str, float]
+    bytes_per_s: float | None
+    launch_s: float
+
+    def pass_s(self, estimate: registry.Estimate, precision: str) -> float | None:
+        rate = self.flops_per_s.get(precision)
+        if rate is None:
+            return None
+        memory_s = estimate.bytes / self.bytes_per_s if self.bytes_per_s else 0.0
+        return max(estimate.flops / rate, memory_s, estimate.launches * self.launch_s)
+
+
+def cpu_rate(cores: int | None = None) -> RoughRate:
+    available = cores or usable_cores()
+    rate = available * CPU_FLOPS_PER_CORE_S
+    # tf32 does not exist there and gets no prediction.
+    return RoughRate(f"CPU, {available} cores", {p: rate for p in PRECISIONS if p != "tf32"}, None, 0.0)
+
+
+def gpu_rate(name: str, memory_bytes: int | None = None) -> RoughRate | None:
+    """From the catalogue by the driver's name of the card; None for a card that is not in it."""
+    gpu = by_nvml_name(name, memory_bytes)
+    if gpu is None or gpu.memory_bandwidth_gb_s is None:
+        return None
+    peaks = {precision: peak_tflops(gpu, precision) for precision in PRECISIONS}
+    rates = {p: peak.value * 1e12 * GPU_SHARE_OF_PEAK for p, peak in peaks.items() if peak is not None}
+    return RoughRate(gpu.name, rates, gpu.memory_bandwidth_gb_s * 1e9 * GPU_SHARE_OF_PEAK, GPU_LAUNCH_S)
+
+
+def rate_of(device: str) -> RoughRate | None:
+    """Rate of the device a sweep would use, found without torch: asks nvidia-smi for the card's name."""
+    if device == "cpu":
+        return cpu_rate()
+    cards = _nvidia_smi_cards()
+    if cards is None:
+        return cpu_rate() if device == "auto" else None
+    index = int(device[5:]) if device.startswith("cuda:") else 0
+    return gpu_rate(*cards[index]) if index < len(cards) else None
+
+
+def _nvidia_smi_cards() -> list[tuple[str, int]] | None:
+    """(name, memory in bytes) of each card, None without a driver."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    try:
+        answer = subprocess.run(
+            [tool, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"],
+            capture_output=True, text=True, timeout=10, check=True,
+        ).stdout
+        rows = [line.rsplit(",", 1) for line in answer.splitlines() if "," in line]
+        return [(name.strip(), int(mebibytes) * 2**20) for name, mebibytes in rows] or None
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: affinity and cgroup quota count, not what the machine has."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            cores = min(cores, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        pass
+    return cores
+
+
+# --- showing a plan --------------------------------------------------------------------------------------------------
+
+
+def plan_json(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate | None) -> dict[str, Any]:
+    """The plan as one JSON document. Predictions are rough and say on what they rest."""
+    known = [cell.predicted_s for cell in cells if cell.predicted_s is not None]
+    return {
+        "cells": [
+            {
+                "tracker": cell.workload.work.selector, "frames": cell.size.frames, "height": cell.size.height,
+                "width": cell.size.width, "points": cell.size.points, "batch": cell.size.batch,
+                "precision": cell.workload.setting.precision, "process": cell.process, "ops": cell.with_ops,
+                "predicted_pass_ms": None if cell.predicted_pass_s is None else cell.predicted_pass_s * 1e3,
+                "predicted_s": cell.predicted_s, "predicted_bytes": cell.predicted_bytes,
+            }
+            for cell in cells
+        ],
+        "request": request.to_json(),
+        "predicted_s": sum(known) if known else None,
+        "predicted_bytes": max((cell.predicted_bytes for cell in cells if cell.predicted_bytes is not None),
+                               default=None),
+        "predicted_for": rate.name if rate else None,
+        "prediction": "rough: data-sheet rates halved, or 40 GFLOP/s per CPU core; measured times may differ 3-fold",
+    }
+
+
+def plan_table(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate | None) -> str:
+    """The plan as plain text, one line per workload, in the order of the first process."""
+    lines = [f"{'tracker':<16} {'size':<24} {'precision':<9} {'pass':>9} {'cell':>9} {'memory':>9}  ops"]
+    for cell in cells:
+        if cell.process == 0:
+            lines.append(
+                f"{cell.workload.work.selector:<16} {cell.size!s:<24} {cell.workload.setting.precision:<9} "
+                f"{_time(cell.predicted_pass_s):>9} {_time(cell.predicted_s):>9} "
+                f"{units.bytes_size(cell.predicted_bytes):>9}  {'yes' if cell.with_ops else ''}".rstrip()
+            )
+    known = [cell.predicted_s for cell in cells if cell.predicted_s is not None]
+    total = f"about {_time(sum(known))} on {rate.name} (rough)" if known and rate else "time not predicted"
+    lines.append(f"{len(cells)} cells in {request.processes} process{'es' if request.processes > 1 else ''}, {total}")
+    return "\n".join(lines)
+
+
+def _time(value_s: float | None) -> str:
+    return units.time_ms(None if value_s is None else value_s * 1e3)
