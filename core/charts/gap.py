@@ -1,0 +1,299 @@
+"""One gap: against theory, against the norm of its pair, and by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import pandas as pd
+
+from core import units
+from core.charts import parts, theme
+from core.charts.theme import TOKENS, Mode
+
+
+def _this_gap(
+    ratio: float,
+    verdict: str,
+    mode: Mode,
+    top: float,
+    bottom: float,
+    label_y: float,
+    domain: Sequence[float],
+    text: str,
+) -> list[alt.Chart]:
+    """The line and name of the gap in question, in its verdict's colour."""
+    colour = theme.verdict_style(verdict).colour(mode)
+    side = "left" if parts.place(ratio, domain) <= 0.5 else "right"
+    data = pd.DataFrame({"x": [ratio], "top": [top], "bottom": [bottom], "label_y": [label_y], "text": [text]})
+    base = alt.Chart(data)
+    return [
+        base.mark_rule(color=colour, strokeWidth=4).encode(x="x:Q", y="bottom:Q", y2="top:Q"),
+        base.mark_point(shape="diamond", filled=True, size=240, color=colour, opacity=1).encode(
+            x="x:Q", y="bottom:Q", description="text:N"
+        ),
+        *(
+            mark.encode(x="x:Q", y="label_y:Q", text="text:N")
+            for mark in parts.label(base, mode, 17, 700, colour, align=side, dx=10 if side == "left" else -10)
+        ),
+    ]
+
+
+def norm_strip(
+    bins: pd.DataFrame,
+    norm: dict[str, float],
+    theory: pd.DataFrame,
+    ratio: float,
+    verdict: str,
+    finding: str,
+    conditions: str,
+    mode: Mode,
+) -> alt.LayerChart:
+    """Where this gap stands among healthy operations on the same pair of cards, on a logarithmic ratio axis.
+
+    bins: low, high (ratio), share (of all operations; one row per bin, empty without a distribution).
+    norm: some of low (p0.5), median, high (p99.5), max. theory: name, kind, ratio. All ratios baseline / target time.
+    """
+    t = TOKENS[mode]
+    peak = float(bins["share"].max()) if len(bins) else 1.0
+    shown = bins[bins["share"] > 0]
+    values = [
+        ratio,
+        1.0,
+        *parts.values_of(theory, "ratio"),
+        *[v for v in norm.values() if v > 0],
+        *parts.values_of(shown, "low", "high"),
+    ]
+    domain = parts.domain_with_room(values, left=0.02, right=0.06, least=10)
+
+    width = 620.0
+    tags = theory.copy()
+    tags["x"] = tags["ratio"].astype(float)
+    tags["text"] = [f"{name} {units.ratio(x)}" for name, x in zip(tags["name"], tags["x"], strict=True)]
+    places = [parts.place(x, domain) for x in tags["x"]]
+    tags["side"] = ["left" if place <= 0.5 else "right" for place in places]
+    tags["row"] = theme.label_rows(places, list(tags["text"]), width)
+    rows_above = 1 + (int(tags["row"].max()) if len(tags) else 0)
+    tags["y"] = [peak * (1.16 + 0.2 * row) for row in tags["row"]]
+    tags["zero"] = 0.0
+    gap_y = peak * (1.2 + 0.2 * rows_above)
+
+    names = {"median": "median", "high": "99.5 % below", "max": "never above"}
+    marks = pd.DataFrame(
+        [
+            {"key": key, "x": norm[key], "text": f"{names[key]} {units.ratio(norm[key])}"}
+            for key in names
+            if key in norm
+        ],
+        columns=["key", "x", "text"],
+    )
+    mark_places = [parts.place(x, domain) for x in marks["x"]]
+    marks["side"] = ["left" if place <= 0.5 else "right" for place in mark_places]
+    marks["row"] = theme.label_rows(mark_places, list(marks["text"]), width, outer_first=False) if len(marks) else []
+    marks["y"] = -0.11 * peak
+    marks["label_y"] = [-peak * (0.27 + 0.19 * row) for row in marks["row"]]
+    rows_below = (1 + int(marks["row"].max())) if len(marks) else 0
+    bottom = -peak * (0.22 + 0.19 * rows_below) if len(marks) else 0.0
+
+    scale_y = alt.Scale(domain=[bottom, gap_y + 0.12 * peak], nice=False)
+    axis_name = "baseline time / target time, logarithmic"
+    x = parts.ratio_axis(domain, axis_name, grid=False)
+    layers: list[alt.Chart] = []
+    if len(shown):
+        histogram = shown.assign(
+            zero=0.0,
+            said=[
+                f"{units.percent(share)} of operations between {units.ratio(low)} and {units.ratio(high)}"
+                for low, high, share in zip(shown["low"], shown["high"], shown["share"], strict=True)
+            ],
+        )
+        layers.append(
+            alt.Chart(histogram)
+            .mark_bar(color=t.band, opacity=0.55, cornerRadius=0, binSpacing=0)
+            .encode(
+                x=parts.ratio_axis(domain, axis_name, field="low:Q", grid=False),
+                x2="high:Q",
+                y=alt.Y("share:Q", axis=None, scale=scale_y),
+                y2="zero:Q",
+                tooltip=[alt.Tooltip("said:N", title=" ")],
+                description="said:N",
+            )
+        )
+    ground = pd.DataFrame({"x": [domain[0]], "x2": [domain[1]], "y": [0.0]})
+    layers.append(
+        alt.Chart(ground).mark_rule(color=t.line).encode(x=x, x2="x2:Q", y=alt.Y("y:Q", axis=None, scale=scale_y))
+    )
+    if "low" in norm and "high" in norm:
+        span = pd.DataFrame({"x": [norm["low"]], "x2": [norm["high"]], "y": [-0.11 * peak]})
+        layers.append(
+            alt.Chart(span)
+            .mark_rule(color=t.band, strokeWidth=7, strokeCap="round")
+            .encode(x="x:Q", x2="x2:Q", y="y:Q")
+        )
+        if "max" in norm:
+            tail = span.assign(x=norm["high"], x2=norm["max"])
+            layers.append(alt.Chart(tail).mark_rule(color=t.band, strokeWidth=2).encode(x="x:Q", x2="x2:Q", y="y:Q"))
+    if len(marks):
+        layers.append(
+            alt.Chart(marks).mark_tick(orient="vertical", color=t.text, thickness=3, size=16).encode(x="x:Q", y="y:Q")
+        )
+        layers += _tags(marks.assign(label=marks["text"], at=marks["label_y"]), 13, t.muted, mode)
+    for kind, dash in theme.DASHES.items():
+        of_kind = tags[tags["kind"] == kind]
+        if len(of_kind):
+            layers.append(
+                alt.Chart(of_kind)
+                .mark_rule(color=t.text, strokeDash=dash, strokeWidth=1.5 if kind == "measured" else 2.2)
+                .encode(x="x:Q", y="zero:Q", y2="y:Q")
+            )
+    layers += _tags(tags.assign(label=tags["text"], at=tags["y"]), 14, t.text, mode)
+    layers += _this_gap(ratio, verdict, mode, gap_y, 0.0, gap_y, domain, f"this gap {units.ratio(ratio)}")
+    height = 190 + 24 * (rows_above + rows_below)
+    return theme.finish(alt.layer(*layers), mode, theme.title(finding, conditions), height)
+
+
+def _tags(frame: pd.DataFrame, size: int, colour: str, mode: Mode) -> list[alt.Chart]:
+    """Labels beside their lines: columns x, at (y), label, side."""
+    return [
+        mark.encode(x="x:Q", y="at:Q", text="label:N")
+        for side in ("left", "right")
+        if (frame["side"] == side).any()
+        for mark in parts.label(
+            alt.Chart(frame[frame["side"] == side]), mode, size, 400, colour, align=side, dx=6 if side == "left" else -6
+        )
+    ]
+
+
+def theory_chart(
+    readings: pd.DataFrame,
+    ratio: float,
+    low: float | None,
+    high: float | None,
+    verdict: str,
+    finding: str,
+    conditions: str,
+    mode: Mode,
+) -> alt.LayerChart:
+    """The measured ratio against each theory reading, with the zone in which it would be as expected.
+
+    readings: name, kind (bandwidth, compute, measured), ratio, judged (True: it takes part in the verdict).
+    """
+    t = TOKENS[mode]
+    style = theme.verdict_style(verdict)
+    colour = style.colour(mode)
+    frame = readings.reset_index(drop=True).copy()
+    frame["x"] = frame["ratio"].astype(float)
+    frame["y"] = range(len(frame))
+    frame["text"] = [units.ratio(value) for value in frame["x"]]
+    frame["said"] = frame["name"] + ": " + frame["text"]
+    judged = frame[frame["judged"].astype(bool)]
+    zone = (judged["x"].min() / 1.25, judged["x"].max() * 1.25) if len(judged) else None
+    values = [ratio, *parts.values_of(frame, "x"), *[v for v in (low, high) if v], *(zone or ())]
+    domain = parts.domain_with_room(values, left=0.06, right=0.14, least=4)
+    count = len(frame)
+    names = list(frame["name"])
+    y = parts.row_axis(names, above=1.1)
+    x = parts.ratio_axis(domain, "baseline time / target time, logarithmic")
+    layers: list[alt.Chart] = []
+    if zone:
+        area = pd.DataFrame(
+            {
+                "x": [zone[0]],
+                "x2": [zone[1]],
+                "top": [-0.5],
+                "bottom": [count - 0.5],
+                "text": ["as expected"],
+                "label_y": [-0.66],
+            }
+        )
+        blue = theme.VERDICTS["as_expected"].colour(mode)
+        layers += [
+            alt.Chart(area)
+            .mark_rect(color=blue, opacity=0.13)
+            .encode(x=x, x2="x2:Q", y=parts.row_axis(names, above=1.1, field="top:Q"), y2="bottom:Q"),
+            alt.Chart(area)
+            .mark_text(color=blue, fontSize=13, align="left")
+            .encode(x="x:Q", y="label_y:Q", text="text:N"),
+        ]
+    if low and high:
+        band = pd.DataFrame({"x": [low], "x2": [high], "top": [-0.5], "bottom": [count - 0.5]})
+        layers.append(
+            alt.Chart(band).mark_rect(color=colour, opacity=0.25).encode(x="x:Q", x2="x2:Q", y="top:Q", y2="bottom:Q")
+        )
+    text = f"measured {units.ratio(ratio)}"
+    layers += _this_gap(ratio, verdict, mode, -0.55, count - 0.5, -1.15, domain, text)
+    base = alt.Chart(frame)
+    layers.append(
+        base.mark_point(size=170, filled=False, strokeWidth=2.5, color=t.text, opacity=1).encode(
+            x=x,
+            y=y,
+            description="said:N",
+            tooltip=[alt.Tooltip("said:N", title=" ")],
+            shape=alt.Shape(
+                "kind:N",
+                legend=None,
+                scale=alt.Scale(domain=["bandwidth", "compute", "measured"], range=["circle", "square", "triangle-up"]),
+            ),
+        )
+    )
+    layers += [
+        mark.encode(x="x:Q", y="y:Q", text="text:N") for mark in parts.label(base, mode, 15, 600, align="left", dx=13)
+    ]
+    return theme.finish(alt.layer(*layers), mode, theme.title(finding, conditions), 40 * count + 80)
+
+
+def stage_chart(
+    stages: pd.DataFrame, baseline: str, target: str, finding: str, conditions: str, mode: Mode
+) -> alt.LayerChart:
+    """Both sides' time per stage, one under the other, longest difference first, with the ratio of each stage.
+
+    stages: name, baseline_ms, target_ms, ratio; the time axis turns logarithmic when it spans over 30x.
+    """
+    t = TOKENS[mode]
+    frame = stages.reset_index(drop=True).copy()
+    unit = units.time_unit(parts.values_of(frame, "baseline_ms", "target_ms"))
+    rows = []
+    for index, row in frame.iterrows():
+        for side, shift, column in ((baseline, -0.19, "baseline_ms"), (target, 0.19, "target_ms")):
+            value = units.time_value(float(row[column]), unit) if pd.notna(row[column]) else None
+            rows.append(
+                {
+                    "y": float(index) + shift,
+                    "x": value,
+                    "side": side,
+                    "name": row["name"],  # type: ignore[arg-type]
+                    "filled": column == "target_ms",
+                    "text": units.time_ms(row[column], unit),
+                }
+            )
+    marks = pd.DataFrame(rows).dropna(subset=["x"]).astype({"x": float})
+    marks = marks[marks["x"] > 0]
+    marks["top"], marks["bottom"] = marks["y"] - 0.15, marks["y"] + 0.15
+    marks["colour"] = [theme.stage_colour(name, mode) for name in marks["name"]]
+    marks["said"] = marks["name"] + ", " + marks["side"] + ": " + marks["text"]
+    wide = parts.is_wide(list(marks["x"]))
+    domain = parts.domain_with_room(list(marks["x"]), left=0.08, right=0.3) if wide else [0.0, marks["x"].max() * 1.42]
+    marks["zero"] = domain[0]
+    x = parts.time_axis(domain, f"{unit} per forward pass" + (", logarithmic" if wide else ""), wide)
+    y = parts.row_axis([name.replace("_", " ") for name in frame["name"]], above=0.15, field="top:Q")
+    base = alt.Chart(marks)
+    bars = base.mark_bar(strokeWidth=2, cornerRadius=2).encode(
+        x=x,
+        x2="zero:Q",
+        y=y,
+        y2="bottom:Q",
+        stroke=alt.Stroke("colour:N", scale=None),
+        fill=alt.Fill("colour:N", scale=None),
+        fillOpacity=alt.condition("datum.filled", alt.value(1.0), alt.value(0.3)),
+        description="said:N",
+        tooltip=[alt.Tooltip("said:N", title=" ")],
+    )
+    labels = base.mark_text(align="left", dx=8, fontSize=14).encode(x="x:Q", y="y:Q", text="text:N")
+    frame["y"] = [float(i) for i in range(len(frame))]
+    frame["text"] = [units.ratio(value) if pd.notna(value) else "" for value in frame["ratio"]]
+    ratios = (
+        alt.Chart(frame)
+        .mark_text(align="right", dx=-4, fontSize=17, fontWeight=600, color=t.text)
+        .encode(x=alt.value("width"), y="y:Q", text="text:N")
+    )
+    return theme.finish(alt.layer(bars, labels, ratios), mode, theme.title(finding, conditions), 58 * len(frame) + 10)

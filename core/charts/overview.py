@@ -1,0 +1,64 @@
+"""What is there: GPUs x workloads."""
+
+from __future__ import annotations
+
+import json
+
+import altair as alt
+import pandas as pd
+
+from core.charts import parts, theme
+from core.charts.theme import TOKENS, Mode
+
+SHOWN_WORKLOADS = 8
+
+
+def coverage_map(cells: pd.DataFrame, finding: str, conditions: str, mode: Mode) -> alt.LayerChart:
+    """A dot for each GPU and workload with results, filled when measured, hollow when only reported.
+
+    cells: label, gpu_key, workload (short text), cells (number), precisions (number), origin; display order of both
+    axes is that of first appearance.
+    """
+    t = TOKENS[mode]
+    labels = list(dict.fromkeys(cells["label"]))
+    workloads = list(dict.fromkeys(cells["workload"]))
+    rest = len(workloads) - SHOWN_WORKLOADS
+    workloads = workloads[:SHOWN_WORKLOADS]
+    frame = cells[cells["workload"].isin(workloads)].copy()
+    frame["colour"] = [theme.gpu_colour(key if isinstance(key, str) else None, mode) for key in frame["gpu_key"]]
+    frame["hollow"] = frame["origin"] == "reported"
+    frame["text"] = [str(number) for number in frame["cells"]]
+    frame["said"] = frame["label"] + ", " + frame["workload"] + ": " + frame["text"] + " cells " + frame["origin"]
+    lines = {name: [line for part in name.split(" · ") for line in parts.name_lines(part, 17)] for name in workloads}
+    tallest = max(len(broken) for broken in lines.values())
+    x = alt.X(
+        "workload:N",
+        sort=workloads,
+        title=None,
+        axis=alt.Axis(
+            orient="top",
+            labelAngle=0,
+            ticks=False,
+            domain=False,
+            labelFontSize=13,
+            labelLineHeight=17,
+            labelLimit=0,
+            labelBaseline="top",
+            labelPadding=17 * tallest + 4,
+            labelExpr=f"{json.dumps(lines)}[datum.label]",
+        ),
+    )
+    y = alt.Y("label:N", sort=labels, title=None, axis=parts.name_axis(labels, grid=True))
+    base = alt.Chart(frame)
+    dots = base.mark_circle(size=620, strokeWidth=2.5, opacity=1).encode(
+        x=x,
+        y=y,
+        stroke=alt.Stroke("colour:N", scale=None),
+        fill=alt.condition("datum.hollow", alt.value(t.background), alt.Fill("colour:N", scale=None)),
+        description="said:N",
+        tooltip=[alt.Tooltip("said:N", title=" ")],
+    )
+    ink = alt.condition("datum.hollow", alt.value(t.text), alt.value(t.background))
+    numbers = base.mark_text(fontSize=13, fontWeight=600).encode(x=x, y=y, text="text:N", color=ink)
+    more = f"; {rest} more workloads in the table" if rest > 0 else ""
+    return theme.finish(alt.layer(dots, numbers), mode, theme.title(finding, conditions + more), 48 * len(labels))
