@@ -59,6 +59,7 @@ def summary(ratios: np.ndarray) -> dict[str, object]:
     counts = np.bincount(bins - bins.min())
     return {
         "n": len(ratios),
+        "min": ratios.min(),
         **{name: np.quantile(ratios, q) for name, q in QUANTILES.items()},
         "max": ratios.max(),
         "share_above_10": (ratios > 10).mean(),

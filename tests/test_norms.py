@@ -79,12 +79,13 @@ def test_both_directions_are_there_and_mirror_each_other() -> None:
         assert there.n == back.n
         assert there.median == pytest.approx(1 / back.median, rel=1e-3)
         assert there.low == pytest.approx(1 / back.high, rel=0.02)
+        assert there.min == pytest.approx(1 / back.max, rel=1e-3)
 
 
 def test_the_table_is_complete_and_ordered() -> None:
     table = _table()
     assert len(table) == 5 * 4 * (1 + len(OP_CLASSES))
-    columns = ["p0_5", "p5", "p25", "p50", "p75", "p95", "p99_5", "max"]
+    columns = ["min", "p0_5", "p5", "p25", "p50", "p75", "p95", "p99_5", "max"]
     values = [[float(row[column]) for column in columns] for row in table.values()]
     assert (np.diff(values, axis=1) >= 0).all()
 
@@ -94,8 +95,8 @@ def test_the_histogram_counts_every_operation_and_holds_the_extremes() -> None:
     bins = histogram("t4", "a100-sxm4-40gb")
     assert found is not None
     assert bins["count"].sum() == found.n
-    assert bins["ratio_low"].iloc[-1] <= found.max <= bins["ratio_high"].iloc[-1]
-    assert bins["ratio_high"].iloc[0] / bins["ratio_low"].iloc[0] == pytest.approx(10 ** (1 / 20))
+    assert bins["low"].iloc[-1] <= found.max <= bins["high"].iloc[-1]
+    assert bins["high"].iloc[0] / bins["low"].iloc[0] == pytest.approx(10 ** (1 / 20))
     assert histogram("t4", "h200-sxm-141gb").empty
 
 

@@ -56,6 +56,7 @@ _CLASS_OF_OP = {
 class Norm:
     """The distribution of healthy ratios (baseline time / target time) for one pair and op class."""
 
+    min: float
     low: float  # 0.5 % lie below
     median: float
     high: float  # 0.5 % lie above
@@ -137,6 +138,7 @@ def norm(
     row = _table()[*pair, name]
     what = "all FP32 op classes, unweighted" if name == "all" else f"FP32 {name}"
     return Norm(
+        min=float(row["min"]),
         low=float(row["p0_5"]),
         median=float(row["p50"]),
         high=float(row["p99_5"]),
@@ -149,14 +151,14 @@ def norm(
 
 
 def histogram(baseline_key: str | None, target_key: str | None, op_class: str | None = None) -> pd.DataFrame:
-    """The norm as a histogram for a strip chart: columns ratio_low, ratio_high, count; empty where there is no norm."""
+    """The norm as a histogram: columns low, high (ratio), count, share (of all); empty where there is no norm."""
     pair = _pair(baseline_key, target_key)
     if pair is None:
-        return pd.DataFrame({"ratio_low": [], "ratio_high": [], "count": []}, dtype=float)
+        return pd.DataFrame({"low": [], "high": [], "count": [], "share": []}, dtype=float)
     row = _table()[*pair, op_class or "all"]
-    counts = [int(count) for count in row["counts"].split()]
+    counts = np.array([int(count) for count in row["counts"].split()])
     edges = 10 ** ((int(row["first_bin"]) + np.arange(len(counts) + 1)) / _BINS_PER_DECADE)
-    return pd.DataFrame({"ratio_low": edges[:-1], "ratio_high": edges[1:], "count": counts})
+    return pd.DataFrame({"low": edges[:-1], "high": edges[1:], "count": counts, "share": counts / counts.sum()})
 
 
 def op_class(op: str, shapes: object = None, dtypes: object = None, scalars: object = None) -> str | None:
@@ -231,10 +233,12 @@ def workload_norm(
     weights = covered / covered.sum()
     low, median, high = _mixed_quantiles(baseline_key, target_key, weights, (0.005, 0.5, 0.995))
     rows = {name: _table()[*pair, name] for name in map(str, covered.index)}
+    least = min(float(row["min"]) for row in rows.values())
     most = max(float(row["max"]) for row in rows.values())
     what = f"FP32 op classes weighted by time ({share:.0%} of it covered)"
     return Norm(
-        low=low,
+        min=least,
+        low=max(low, least),
         median=median,
         high=min(high, most),
         max=most,
@@ -252,8 +256,8 @@ def _mixed_quantiles(
     parts = []
     for name, weight in weights.items():
         part = histogram(baseline_key, target_key, str(name))
-        parts.append(part.assign(weight=part["count"] / part["count"].sum() * weight))
-    mixed = pd.concat(parts).groupby(["ratio_low", "ratio_high"])["weight"].sum().sort_index().reset_index()
-    edges = np.append(mixed["ratio_low"].to_numpy(), mixed["ratio_high"].to_numpy()[-1])
+        parts.append(part.assign(weight=part["share"] * weight))
+    mixed = pd.concat(parts).groupby(["low", "high"])["weight"].sum().sort_index().reset_index()
+    edges = np.append(mixed["low"].to_numpy(), mixed["high"].to_numpy()[-1])
     below = np.append(0.0, mixed["weight"].cumsum().to_numpy())
     return [float(np.exp(np.interp(q, below / below[-1], np.log(edges)))) for q in quantiles]

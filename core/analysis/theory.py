@@ -161,8 +161,9 @@ def _notes(baseline: Gpu | None, target: Gpu | None, precisions: tuple[str | Non
             continue
         peak = peak_tflops(gpu, precision)
         if peak is None:
-            known = gpu.compute_capability
-            notes.append(f"No dense {LABELS[precision]} figure of the {gpu.name} (capability {known}) is published.")
+            notes.append(f"The {gpu.name} has no {LABELS[precision]} unit, or no dense figure of it is published.")
+        elif precision == "tf32" and not gpu.supports_tf32:
+            notes.append(f"The {gpu.name} has no TF32: FP32 is what it runs.")
         elif peak.emulated:
             notes.append(f"The {gpu.name} has no BF16 arithmetic: it is emulated, and FP32 is the most it can reach.")
     return tuple(dict.fromkeys(notes))
