@@ -1,0 +1,267 @@
+"""Questions to the stored rows, each `name(store, ...) -> DataFrame`. All reading SQL of the project is here.
+
+Missing numbers are NaN, missing whole numbers `pd.NA` (columns of type Int64), missing text None or NaN (ask
+`pd.isna`). Runs that somebody
+deleted are in no answer but `hidden_runs`.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import pandas as pd
+
+from core.store import schema
+
+MAX_PROFILED_RATIO = 1.2
+"""Host gap is stated only when the profiled pass took at most this many times the wall median (DESIGN.md 2)."""
+
+_WHOLE_NUMBERS = (
+    "points", "iterations", "query_chunk", "window", "peak_bytes", "reserved_bytes", "alloc_retries", "calls", "flops",
+    "other_flops", "bytes", "launches", "throttle_bits", "frames", "height", "width", "batch", "n_ops", "sm_count",
+    "memory_bytes", "line_number", "seq", "l2_bytes", "cores", "ram_bytes", "base_version",
+)
+
+_CELL_COLUMNS = ", ".join(
+    [
+        "c.run_id", "c.seq", "c.process", "r.origin", "c.method", "r.started_at", "c.at", "r.device_type",
+        "r.device_name", "r.gpu_key", "r.gpu_label", "r.uuid_hash", "c.work_key", "c.setting_key",
+        *(f"c.{name}" for name in (*schema.WORK_COLUMNS, *schema.SETTING_COLUMNS)),
+        "c.status", "c.reason", "c.n", "c.wall_median_ms", "c.wall_min_ms", "c.wall_p5_ms", "c.wall_p25_ms",
+        "c.wall_p75_ms", "c.wall_p95_ms", "c.wall_max_ms", "c.event_median_ms", "c.first_call_ms", "c.stop_rule",
+        "c.peak_bytes", "c.reserved_bytes", "c.alloc_retries", "c.energy_j", "c.energy_valid", "c.kernel_busy_ms",
+        "c.profiled_wall_ms",
+        f"case when c.profiled_wall_ms <= {MAX_PROFILED_RATIO} * c.wall_median_ms "
+        "then c.wall_median_ms - c.kernel_busy_ms end as host_gap_ms",
+        "r.torch", "r.cuda", "r.cudnn", "r.driver", "c.execution_path", "coalesce(c.n_ops, 0) > 0 as has_ops",
+        "c.coverage", "c.drift", "c.clip", "r.label", "c.superseded",
+    ]
+)
+
+
+class Readable(Protocol):
+    """What a query needs: `core.store.Store`."""
+
+    def frame(self, sql: str, params: Sequence[Any] = ()) -> pd.DataFrame: ...
+
+
+def cells(
+    store: Readable,
+    origin: str | None = None,
+    *,
+    run_ids: Sequence[str] | None = None,
+    gpu_key: str | None = None,
+    older_attempts: bool = False,
+) -> pd.DataFrame:
+    """One row per cell line: the newest ok attempt of each work and setting in each process, and every failed line.
+
+    `superseded`: a newer ok attempt of the same run, process and workload exists. Older ok attempts come only with
+    `older_attempts`. Times are medians and quantiles over repetitions, in ms. `host_gap_ms` = wall median minus
+    kernel_busy, null where the profiled pass was disturbed. `execution_path`, `drift` are JSON text.
+    """
+    where, params = ["true" if older_attempts else "not (c.superseded and c.status = 'ok')"], list[Any]()
+    for column, value in (("r.origin", origin), ("r.gpu_key", gpu_key)):
+        if value is not None:
+            where.append(f"{column} = ?")
+            params.append(value)
+    if run_ids is not None:
+        where.append("c.run_id in (select unnest(?::varchar[]))")
+        params.append(list(run_ids))
+    return _typed(store.frame(
+        f"select {_CELL_COLUMNS} from counted_cell c join counted_run r using (run_id) "
+        f"where {' and '.join(where)} order by r.started_at, c.run_id, c.seq", params,
+    ))
+
+
+def samples(store: Readable, run_id: str, seqs: Iterable[int] | None = None) -> pd.DataFrame:
+    """Every repetition of these cell lines (all of the run without `seqs`), in order."""
+    where, params = "run_id = ?", [run_id]  # type: tuple[str, list[Any]]
+    if seqs is not None:
+        where, params = f"{where} and seq in (select unnest(?::bigint[]))", [run_id, [int(seq) for seq in seqs]]
+    return _typed(store.frame(
+        "select run_id, seq, i, wall_ms, event_ms, sm_clock_mhz, memory_clock_mhz, power_w, temperature_c, "
+        f"throttle_bits from sample where {where} order by seq, i", params,
+    ))
+
+
+def stages(store: Readable, keys: Iterable[tuple[str, int]]) -> pd.DataFrame:
+    """Stages of these (run_id, seq) lines in the order of the forward pass.
+
+    `median_ms` is of event time on CUDA and of wall time on a CPU; `samples_ms` holds every repetition.
+    """
+    pairs = list(keys)
+    return _typed(store.frame(
+        "select s.run_id, s.seq, c.process, s.position, s.name, s.median_ms, s.samples_ms, s.calls, s.flops, "
+        "s.other_flops, s.bytes, s.launches from stage s join cell c using (run_id, seq) "
+        "join (select unnest(?::varchar[]) as run_id, unnest(?::bigint[]) as seq) k using (run_id, seq) "
+        "order by s.run_id, s.seq, s.position",
+        [[run_id for run_id, _ in pairs], [int(seq) for _, seq in pairs]],
+    ))
+
+
+def ops(store: Readable, run_id: str, seq: int) -> pd.DataFrame:
+    """The op table of one cell line: totals of one profiled forward pass. shapes, dtypes, scalars are JSON text."""
+    return _typed(store.frame(
+        "select op, stage, shapes, dtypes, layout, scalars, calls, device_ms, kernels, launches, flops, other_flops, "
+        "bytes from op where run_id = ? and seq = ? order by position", [run_id, int(seq)],
+    ))
+
+
+def op_trials(store: Readable, run_id: str) -> pd.DataFrame:
+    """Ops taken out of their tracker and tried in other ways; before and after as lists of ms."""
+    return _typed(store.frame("select * from op_trial where run_id = ? order by seq", [run_id]))
+
+
+def runs(store: Readable) -> pd.DataFrame:
+    """One row per run, newest first, with its device, its state and its cells.
+
+    `state`: done, stopped or failed from its last line, else open (running, or ended without a word: see jobs.states).
+    `cells` counts the lines that stand (not superseded); `failed` those that ended as failed, oom or timeout.
+    `source`: reference, runs or upload (file, in a store of named files); `file` its base name.
+    """
+    return _typed(store.frame(
+        """
+        with standing as (
+            select run_id, count(*) as cells, count(*) filter (status = 'ok') as ok,
+                count(*) filter (status in ('failed', 'oom', 'timeout')) as failed,
+                count(*) filter (status in ('unsupported', 'skipped')) as not_run
+            from counted_cell where not superseded group by run_id
+        ), last as (
+            select run_id, max(seq) as seq from line group by run_id
+        ), place as (
+            select sr.run_id, arg_min(s.place, s.rank) as source, arg_min(s.file, s.rank) as file,
+                arg_min(s.source, s.rank) as source_key,
+                nullif(arg_min(coalesce(s.upload_id, ''), s.rank), '') as upload_id,
+                sum(sr.duplicates)::bigint as duplicates, sum(sr.conflicts)::bigint as conflicts
+            from source_run sr join source s using (source) group by sr.run_id
+        )
+        select r.run_id, r.label, r.origin, r.started_at, r.device_name as device, r.gpu_key, r.gpu_label,
+            r.device_type, r.uuid_hash, r.method, r.torch, r.cuda, r.driver, coalesce(e.state, 'open') as state,
+            e.reason as end_reason, coalesce(st.cells, 0) as cells, coalesce(st.ok, 0) as ok,
+            coalesce(st.failed, 0) as failed, coalesce(st.not_run, 0) as not_run, p.source,
+            case when p.source = 'runs' and p.file = 'run.jsonl' then r.run_id || '/run.jsonl' else p.file end as file,
+            p.source_key, p.upload_id, p.duplicates, p.conflicts
+        from counted_run r
+        left join standing st using (run_id) left join place p using (run_id) left join last l using (run_id)
+        left join run_end e on e.run_id = r.run_id and e.seq = l.seq
+        order by r.started_at desc, r.run_id desc
+        """
+    ))
+
+
+def run_header(store: Readable, run_id: str) -> pd.DataFrame:
+    """All recorded facts of one run: device, host, software; `settings` and `request` as JSON text."""
+    return _typed(store.frame("select * from counted_run where run_id = ?", [run_id]))
+
+
+def reported(store: Readable) -> pd.DataFrame:
+    """Published speeds as their sources state them; `origin` is always reported.
+
+    `gpu_text` and `precision` are the source's words; `points` and `throughput` are null where the source gives no
+    plain number (`points_text`, `throughput_text` have its words).
+    """
+    return _typed(store.frame(
+        "select tracker, variant, gpu_text, gpu_key, precision, frames, height, width, points, points_text, batch, "
+        "seconds, throughput, throughput_text, throughput_unit, source, source_detail, notes, 'reported' as origin "
+        "from reported order by row"
+    ))
+
+
+def ceilings(store: Readable) -> pd.DataFrame:
+    """What devices reached at best in small kernels, one row per ceiling line."""
+    return _typed(store.frame(
+        "select c.run_id, c.seq, r.started_at, r.device_type, r.device_name, r.gpu_key, r.gpu_label, r.uuid_hash, "
+        "c.metric, c.precision, c.value, c.unit, c.samples, c.clock_mhz from ceiling c join counted_run r "
+        "using (run_id) order by r.started_at, c.run_id, c.seq"
+    ))
+
+
+def notes(store: Readable, run_id: str) -> pd.DataFrame:
+    """Progress and warnings of one run; `data` is JSON text."""
+    return _typed(store.frame(
+        'select run_id, seq, "at", event, text, data from note where run_id = ? order by seq', [run_id]
+    ))
+
+
+def standing_cells(store: Readable, run_id: str) -> pd.DataFrame:
+    """seq, process, work_key, setting_key, status of the run's lines that are not superseded."""
+    return _typed(store.frame(
+        "select seq, process, work_key, setting_key, status from counted_cell where run_id = ? and not superseded "
+        "order by seq", [run_id],
+    ))
+
+
+def problems(store: Readable) -> pd.DataFrame:
+    """Everything read that does not count, with line, field, what was found and what was expected.
+
+    `what`: `bad line`, `conflict` (both hashes given), `torn` (a packed file that ends early), `no header` (cells of
+    a run whose header is in no file). At most 1,000 rows a source; `sources` has the full counts.
+    """
+    return _typed(store.frame(
+        """
+        select * from problem
+        union all by name
+        select min(source) as source, 'no header' as what, run_id,
+            count(*) || ' lines without their run' as found, 'a line of kind run with the same run_id' as expected
+        from line where kind = 'cell' and run_id not in (select run_id from run) group by run_id
+        order by source, line_number, run_id
+        """
+    ))
+
+
+def unknown_lines(store: Readable) -> pd.DataFrame:
+    """Lines of kinds, and fields, that this version does not know: kept in the files, counted here."""
+    return _typed(store.frame(
+        "select source, kind, count(*) as lines, sum(unknown_fields)::bigint as unknown_fields from line "
+        "where unknown_fields > 0 or kind not in "
+        "('run', 'ceiling', 'cell', 'op_trial', 'note', 'end') group by source, kind order by source, kind"
+    ))
+
+
+def sources(store: Readable) -> pd.DataFrame:
+    """Every file that was read: place, lines, bytes, how many problems; `done` is false while a rest waits."""
+    return _typed(store.frame(
+        "select source, place, file, upload_id, offset_bytes, size_bytes, lines, problems, done from source "
+        "order by rank"
+    ))
+
+
+def run_ids_of(store: Readable, source: str) -> list[str]:
+    """Runs that a source holds (all or some lines of), by the key that `sources` and `runs` give it."""
+    return store.frame("select run_id from source_run where source = ? order by run_id", [source])["run_id"].tolist()
+
+
+def known_lines(store: Readable, keys: Sequence[tuple[str, int, str]]) -> pd.DataFrame:
+    """Of (run_id, seq, sha) those whose run_id and seq are stored; `equal`: with the same content."""
+    return _typed(store.frame(
+        "select run_id, seq, l.sha = k.sha as equal from line l join (select unnest(?::varchar[]) as run_id, "
+        "unnest(?::bigint[]) as seq, unnest(?::varchar[]) as sha) k using (run_id, seq)",
+        [[key[0] for key in keys], [key[1] for key in keys], [key[2] for key in keys]],
+    ))
+
+
+def hidden_runs(store: Readable) -> list[str]:
+    """Runs that somebody deleted; the journal can restore them."""
+    return store.frame("select run_id from hidden_run order by run_id")["run_id"].tolist()
+
+
+def journal(store: Readable, target: str | None = None) -> pd.DataFrame:
+    """What people did, oldest first; `data` is JSON text."""
+    where, params = ("where target = ?", [target]) if target is not None else ("", [])
+    return _typed(store.frame(
+        f"select id, time, act, actor, target, base_version, data from journal {where} order by position", params
+    ))
+
+
+def all_rows(store: Readable) -> dict[str, pd.DataFrame]:
+    """Every table with all its rows in a fixed order: two databases of the same files are equal in all of them."""
+    return {
+        table: store.frame(f"select * from {table} order by {', '.join(str(i + 1) for i in range(len(columns)))}")
+        for table, columns in schema.TABLES.items()
+    }
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Whole numbers keep one type, whether or not some are missing."""
+    wanted = {name: "Int64" for name in _WHOLE_NUMBERS if name in frame.columns}
+    return frame.astype(wanted)
