@@ -72,8 +72,7 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         activated = F.relu(self.norm1(x))
         shortcut = x if self.shortcut is None else self.shortcut(activated)
-        hidden = F.relu(self.norm2(self.conv1(activated)))
-        return shortcut + self.conv2(hidden)
+        return shortcut + self.conv2(F.relu(self.norm2(self.conv1(activated))))
 
 
 class Encoder(nn.Module):
@@ -124,7 +123,9 @@ class CorrelationEncoder(nn.Module):
     def forward(self, correlation: Tensor) -> Tensor:
         pairs = correlation.shape[0]
         side = 2 * RADIUS + 1
-        both = torch.cat([correlation.transpose(1, 2), correlation])  # (2P, K channels, K positions)
+        both = correlation.new_empty(2 * pairs, WINDOW, WINDOW)  # (2P, K channels, K positions)
+        both[:pairs] = correlation.transpose(1, 2)
+        both[pairs:] = correlation
         encoded = self.layers(both.view(2 * pairs, WINDOW, side, side)).mean(dim=(2, 3))  # (2P, channels)
         return torch.cat([encoded[:pairs], encoded[pairs:]], dim=-1)
 
@@ -251,7 +252,8 @@ class Local4d(nn.Module):
         """video (B, T, 3, H, W) -> levels (B, T, C, h, w), each feature vector of length 1."""
         batch, total, _, height, width = video.shape
         dtype = self.motion_frequencies.dtype
-        frames = video.to(dtype).reshape(batch * total, 3, height, width)
+        # Contiguous, or else convolutions take the channels-last layout of the input over for the whole network.
+        frames = video.to(dtype).reshape(batch * total, 3, height, width).contiguous()
         pyramid = [
             frames.new_empty(batch * total, channels, height // stride, width // stride)
             for channels, stride in zip(LEVEL_CHANNELS, LEVEL_STRIDES)  # noqa: B905 - same length
@@ -334,8 +336,8 @@ class Local4d(nn.Module):
                 coarse_cost.view(-1, 1, *coarse.shape[-2:]), size=(rows, columns), mode="bilinear", align_corners=False
             )
             cost = torch.cat([fine_cost.view(-1, 1, rows, columns), enlarged], dim=1)  # (B*t*n, 2, h, w)
-            score = self.cost_filter(cost).to(queries.dtype).flatten(1)
-            points = soft_peak(torch.softmax(score * SOFTMAX_TEMPERATURE, dim=-1), rows, columns)
+            score = self.cost_filter(cost).to(queries.dtype).flatten(1) * SOFTMAX_TEMPERATURE
+            points = soft_peak(torch.softmax(score, dim=-1).view(-1, rows, columns))
             tracks.append(points.view(batch, -1, count, 2) * LEVEL_STRIDES[FINE_LEVEL])
             summary = torch.cat([cost.mean(dim=(2, 3)), cost.amax(dim=(2, 3)), cost.amin(dim=(2, 3))], dim=-1)
             visibility.append(self.first_visibility(summary).to(queries.dtype).view(batch, -1, count))
@@ -355,19 +357,22 @@ class Local4d(nn.Module):
         return torch.cat([both, angles.sin(), angles.cos()], dim=-1)
 
 
-def soft_peak(heat: Tensor, rows: int, columns: int) -> Tensor:
-    """Mean position (M, 2) in cells (x, y) of heat maps (M, rows*columns), weighted near their maximum only."""
-    peak = heat.argmax(dim=-1, keepdim=True)
-    cell = torch.arange(rows * columns, device=heat.device)
-    x = (cell % columns).to(heat.dtype)
-    y = torch.div(cell, columns, rounding_mode="floor").to(heat.dtype)
-    peak_x = (peak % columns).to(heat.dtype)
-    peak_y = torch.div(peak, columns, rounding_mode="floor").to(heat.dtype)
-    near = (x - peak_x) ** 2 + (y - peak_y) ** 2 < PEAK_RADIUS_CELLS**2
-    weight = heat * near
-    total = weight.sum(dim=-1)
+def soft_peak(heat: Tensor) -> Tensor:
+    """Mean position (M, 2) in cells (x, y) of heat maps (M, h, w), weighted near their maximum only."""
+    _, rows, columns = heat.shape
+    peak = heat.flatten(1).argmax(dim=-1, keepdim=True)  # (M, 1)
+    peak_y = torch.div(peak, columns, rounding_mode="floor")
+    peak_x = (peak - peak_y * columns).to(heat.dtype)
+    peak_y = peak_y.to(heat.dtype)
+    y = torch.arange(rows, device=heat.device, dtype=heat.dtype)
+    x = torch.arange(columns, device=heat.device, dtype=heat.dtype)
+    squared_distance = ((y - peak_y) ** 2)[:, :, None] + ((x - peak_x) ** 2)[:, None, :]
+    weight = heat * (squared_distance < PEAK_RADIUS_CELLS**2)
+    column_weight, row_weight = weight.sum(dim=1), weight.sum(dim=2)
+    total = column_weight.sum(dim=-1)
     # Element-wise and not a matrix product: positions must not pass through TF32 or autocast.
-    return torch.stack([(weight * x).sum(dim=-1) / total, (weight * y).sum(dim=-1) / total], dim=-1) + 0.5
+    mean_x, mean_y = (column_weight * x).sum(dim=-1) / total, (row_weight * y).sum(dim=-1) / total
+    return torch.stack([mean_x, mean_y], dim=-1) + 0.5
 
 
 def build(

@@ -1,0 +1,187 @@
+"""Which trackers there are, what they can take, and what a workload will roughly cost. Standard library only.
+
+The app, the command line and the sweep planner read this; torch is loaded by `load_builder` alone.
+To add a tracker: an entry in TRACKERS, a module with `build(variant, ...)`, and its plan arithmetic.
+"""
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from core.errors import UserError
+from core.records.model import WorkKey
+from core.trackers import local4d_plan, local4d_shape
+from core.trackers.plan import Estimate
+
+__all__ = [
+    "TRACKERS", "Estimate", "TrackerInfo", "VariantInfo", "build_options", "check_workload", "estimate",
+    "load_builder", "resolve", "selectors", "work_key",
+]
+
+
+@dataclass(frozen=True)
+class VariantInfo:
+    name: str
+    title: str
+    parameters: int  # learned numbers in the model
+
+
+@dataclass(frozen=True)
+class TrackerInfo:
+    """One tracker: what it is, how it is built, and what it can take."""
+
+    name: str
+    title: str
+    paper: str
+    licence: str
+    variants: Mapping[str, VariantInfo]
+    default_variant: str
+    # Raised by hand when arithmetic or shapes change: results of different revisions are not comparable.
+    revision: str
+    implementation: str
+    weights: str
+    stages: tuple[str, ...]  # in order of first entry, without `other`
+    module: str  # has build(variant, seed, iterations, query_chunk)
+    iterations: int
+    query_chunk: int
+    window: int | None
+    size_multiple: int  # height and width are multiples of this
+    min_side: int  # pixels
+    min_frames: int
+    plan: Callable[..., Estimate]
+
+
+TRACKERS: Mapping[str, TrackerInfo] = MappingProxyType({
+    "local4d": TrackerInfo(
+        name="local4d",
+        title="Local 4D correlation (built in)",
+        paper="architecture of LocoTrack: Cho et al., Local All-Pair Correspondence for Point Tracking, ECCV 2024",
+        licence="Apache-2.0",
+        variants=MappingProxyType({
+            "small": VariantInfo("small", "small", 8_067_293),
+            "base": VariantInfo("base", "base", 11_301_469),
+        }),
+        default_variant="base",
+        revision="1",
+        implementation="builtin",
+        weights="random",
+        stages=("encoder", "transformer", "correlation", "cost_volume", "correlation_encoder"),
+        module="core.trackers.local4d",
+        iterations=local4d_shape.DEFAULT_ITERATIONS,
+        query_chunk=local4d_shape.DEFAULT_QUERY_CHUNK,
+        window=None,
+        size_multiple=local4d_shape.LEVEL_STRIDES[-1],
+        min_side=32,
+        min_frames=2,
+        plan=local4d_plan.estimate,
+    ),
+})
+
+
+class Work(Protocol):
+    """The fields of a work key that decide the amount of work; `core.records.WorkKey` has them."""
+
+    @property
+    def tracker(self) -> str: ...
+    @property
+    def variant(self) -> str | None: ...
+    @property
+    def frames(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def points(self) -> int | None: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def iterations(self) -> int | None: ...
+    @property
+    def query_chunk(self) -> int | None: ...
+
+
+def selectors() -> tuple[str, ...]:
+    """Every `tracker:variant` in registry order."""
+    return tuple(f"{info.name}:{variant}" for info in TRACKERS.values() for variant in info.variants)
+
+
+def resolve(selector: str) -> tuple[TrackerInfo, VariantInfo]:
+    """`local4d:small`, or `local4d` for its default variant. Raises UserError with the nearest names."""
+    name, _, variant = selector.strip().partition(":")
+    info = TRACKERS.get(name)
+    if info is None:
+        raise UserError(f"unknown tracker {name!r}", _nearest(name, TRACKERS), "choose one of them")
+    chosen = info.variants.get(variant or info.default_variant)
+    if chosen is None:
+        raise UserError(f"{name} has no variant {variant!r}", _nearest(variant, info.variants), "choose one of them")
+    return info, chosen
+
+
+def check_workload(info: TrackerInfo, frames: int, height: int, width: int, points: int, batch: int = 1) -> None:
+    """Raise UserError, with the nearest size that the tracker can take, unless it can take this one."""
+    for name, value, least in (
+        ("frames", frames, info.min_frames), ("points", points, 1), ("batch", batch, 1),
+    ):
+        if value < least:
+            raise UserError(f"{name} is {value}", f"at least {least} for {info.name}", f"use --{name} {least}")
+    nearest_height, nearest_width = (_nearest_side(info, side) for side in (height, width))
+    if (nearest_height, nearest_width) != (height, width):
+        raise UserError(
+            f"{info.name} cannot take {height}x{width} pixels",
+            f"height and width that are multiples of {info.size_multiple} and at least {info.min_side}",
+            f"use {nearest_height}x{nearest_width}",
+        )
+
+
+def work_key(selector: str, frames: int, height: int, width: int, points: int, batch: int = 1) -> WorkKey:
+    """The work key of a tracker with its registered defaults. Raises UserError as `resolve` and `check_workload`."""
+    info, variant = resolve(selector)
+    check_workload(info, frames, height, width, points, batch)
+    return WorkKey(
+        tracker=info.name, variant=variant.name, implementation=info.implementation, revision=info.revision,
+        weights=info.weights, frames=frames, height=height, width=width, points=points, batch=batch,
+        iterations=info.iterations, query_chunk=info.query_chunk, window=info.window,
+    )
+
+
+def build_options(info: TrackerInfo, work: Work) -> dict[str, int]:
+    """Keyword arguments of the tracker's `build` that a work key holds; the registered default where it says None."""
+    return {
+        "iterations": info.iterations if work.iterations is None else work.iterations,
+        "query_chunk": info.query_chunk if work.query_chunk is None else work.query_chunk,
+    }
+
+
+def estimate(work: Work) -> Estimate:
+    """What one forward pass will take, from closed formulas: for planning, without torch, within microseconds.
+
+    Raises UserError for an unknown tracker. Flops are within 10 % of the counted ones (a test asserts it).
+    """
+    info, variant = resolve(work.tracker if work.variant is None else f"{work.tracker}:{work.variant}")
+    return info.plan(
+        variant.name, batch=work.batch, frames=work.frames, height=work.height, width=work.width,
+        points=work.points or 0, parameters=variant.parameters, **build_options(info, work),
+    )
+
+
+def load_builder(info: TrackerInfo) -> Callable[..., Any]:
+    """The function that builds the model, `build(variant, seed=0, iterations=..., query_chunk=...)`. Loads torch."""
+    builder: Callable[..., Any] = importlib.import_module(info.module).build
+    return builder
+
+
+def _nearest_side(info: TrackerInfo, side: int) -> int:
+    """The allowed side closest to `side`."""
+    multiple = info.size_multiple
+    least = -(-info.min_side // multiple) * multiple
+    return max(least, (side + multiple // 2) // multiple * multiple)
+
+
+def _nearest(name: str, known: Mapping[str, object]) -> str:
+    """The names most like `name`, all of them if none is."""
+    return " or ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known)
