@@ -258,8 +258,8 @@ def newest_cells(ok: pd.DataFrame) -> pd.DataFrame:
 def _without_ok(failed: pd.DataFrame, ok: pd.DataFrame) -> pd.DataFrame:
     """Failed lines whose work and setting has no ok line; the newest one each."""
     key = ["work_key", "setting_key"]
-    done = set(map(tuple, ok[key].drop_duplicates().to_numpy()))
-    left = failed[[tuple(pair) not in done for pair in failed[key].to_numpy()]]
+    joined = failed.merge(ok[key].drop_duplicates(), on=key, how="left", indicator="found")
+    left = joined[joined["found"] == "left_only"].drop(columns="found")
     return left.sort_values("at", na_position="first").drop_duplicates(key, keep="last")
 
 
@@ -357,7 +357,7 @@ def _check_trackers(names: Sequence[str], cells: pd.DataFrame) -> None:
     """An unknown tracker name is an error even where other filters would leave nothing."""
     from core.trackers import registry
 
-    known = list(cells["tracker"].dropna().unique()) + list(registry.names())
+    known = list(cells["tracker"].dropna().unique()) + list(registry.TRACKERS)
     for name in names:
         if name.split(":")[0] not in known:
             raise _unknown("tracker", name, sorted(known))
@@ -383,8 +383,10 @@ def _matching(cells: pd.DataFrame, selection: Selection, filters: Filters, any_o
         selectors = cells["tracker"] + (":" + cells["variant"]).fillna("")
         keep &= cells["tracker"].isin(filters.tracker) | selectors.isin(filters.tracker)
     if filters.resolution:
-        sizes = set(filters.resolution)
-        keep &= [(h, w) in sizes for h, w in zip(cells["height"], cells["width"], strict=True)]
+        fitting = cells["run_id"].isna()
+        for height, width in filters.resolution:
+            fitting |= (cells["height"] == height) & (cells["width"] == width)
+        keep &= fitting
     if not filters.origin and "origin" not in selection.fields and not any_origin:
         keep &= cells["origin"].isin(_COMPARED_ORIGINS)
     return cells[keep]

@@ -40,7 +40,9 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. `GAPSCOPE_DEBUG=1` shows where an unexpected error came from."""
     try:
-        parsed = build_parser().parse_args(arguments)
+        typed = list(sys.argv[1:] if arguments is None else arguments)
+        parsed = build_parser().parse_args(typed)
+        parsed.typed = typed
         return int(parsed.execute(parsed))
     except UserError as error:
         return _fail(str(error), USER_MISTAKE)

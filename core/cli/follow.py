@@ -1,0 +1,148 @@
+"""A sweep seen from outside: start its process, read its run file as it grows, show how far it is.
+
+The runner writes every line to the run file before it goes on, so the file is the progress; nothing is parsed from
+what the process prints.
+"""
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import core
+from core import units
+from core.records import Cell, End, Note, RunHeader, RunsFolder, parse_lines
+
+POLL_S = 0.2
+
+
+@dataclass
+class Progress:
+    """What the run file says so far. `total` counts cell lines; None until the plan is written."""
+
+    total: int | None = None
+    cells: list[Cell] = field(default_factory=list)
+    running: str | None = None
+    device: str | None = None
+    warnings: list[str] = field(default_factory=list)
+    end: End | None = None
+    offset: int = 0
+    lines: int = 0
+
+    def read(self, path: Path) -> list[Cell]:
+        """Take in what `path` gained; returns its new cells. A file that is not there yet has none."""
+        try:
+            with open(path, "rb") as stream:
+                stream.seek(self.offset)
+                data = stream.read()
+        except FileNotFoundError:
+            return []
+        new: list[Cell] = []
+        for parsed in parse_lines(io.BytesIO(data), self.lines + 1, self.offset):
+            self.offset, self.lines = parsed.end, parsed.number
+            if parsed.line is not None:
+                record = parsed.line.record
+                if isinstance(record, Cell):
+                    new.append(record)
+                self._take(record)
+        return new
+
+    def _take(self, record: Any) -> None:
+        if isinstance(record, RunHeader):
+            self.device = record.device.name
+        elif isinstance(record, Cell):
+            self.cells.append(record)
+            self.running = None
+        elif isinstance(record, End):
+            self.end = record
+        elif isinstance(record, Note):
+            self.end = None  # whatever follows an end belongs to a resumed run
+            if record.event == "plan":
+                self.total = _whole(record.data.get("cells"))
+            elif record.event == "cell_started":
+                self.running = record.text
+                self.total = _whole(record.data.get("total")) or self.total
+            elif record.event == "warning":
+                self.warnings.append(record.text)
+
+
+def describe(cell: Cell) -> str:
+    """One finished cell in one line: what, in which precision, how long, over how many repetitions."""
+    work = cell.workload.work
+    what = f"{work.selector}, {work.frames} frames of {work.height}x{work.width}, {work.points} points"
+    if work.batch != 1:
+        what += f", batch {work.batch}"
+    what += f", {cell.workload.setting.precision}"
+    if cell.status != "ok":
+        return f"{what}: {cell.status} ({cell.reason})"
+    return f"{what}: {units.time_ms(statistics.median(cell.wall_ms))} (n {len(cell.wall_ms)})"
+
+
+@dataclass
+class Runner:
+    """The measuring process. Ctrl-C in this terminal does not reach it: it is asked to stop through its run folder."""
+
+    process: subprocess.Popen[bytes]
+    runs: RunsFolder
+    run_id: str
+    _stderr: list[str] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, arguments: list[str], runs: RunsFolder, run_id: str) -> Runner:
+        """Start `python -m core.measure run` with `arguments`; the run id and the runs folder are added."""
+        runs.root.mkdir(parents=True, exist_ok=True)
+        # The package may not be installed: the child finds it where this process found it.
+        root = str(Path(core.__file__).resolve().parent.parent)
+        path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "core.measure", "run", *arguments, "--runs", str(runs.root), "--run-id", run_id],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        runner = cls(process, runs, run_id)
+        threading.Thread(target=runner._drain, daemon=True).start()
+        return runner
+
+    def _drain(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            text = line.decode(errors="replace").strip()
+            if text:
+                self._stderr = [*self._stderr[-19:], text]
+
+    def last_error(self) -> str:
+        """The last line that the process wrote to stderr, without its `error:`."""
+        time.sleep(0.05)  # lets the draining thread take the last line
+        return self._stderr[-1].removeprefix("error: ") if self._stderr else ""
+
+    def ask_to_stop(self) -> None:
+        self.runs.request_stop(self.run_id)
+
+    def kill(self) -> None:
+        """End the process and its workers at once."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def follow(runner: Runner, path: Path, progress: Progress) -> Iterator[list[Cell]]:
+    """New cells of the run file, again and again, until the process has ended and everything is read."""
+    while True:
+        ended = runner.process.poll() is not None
+        yield progress.read(path)
+        if ended:
+            return
+        time.sleep(POLL_S)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
