@@ -56,15 +56,14 @@ def norm_strip(
     """
     t = TOKENS[mode]
     peak = float(bins["share"].max()) if len(bins) else 1.0
-    shown = bins[bins["share"] > 0]
     values = [
         ratio,
         1.0,
         *parts.values_of(theory, "ratio"),
         *[v for v in norm.values() if v > 0],
-        *parts.values_of(shown, "low", "high"),
     ]
-    domain = parts.domain_with_room(values, left=0.02, right=0.06, least=10)
+    domain = parts.domain_with_room(values, left=0.05, right=0.06, least=10)
+    shown = bins[(bins["share"] > 0) & (bins["low"] >= domain[0])]
 
     width = 620.0
     tags = theory.copy()
@@ -239,7 +238,7 @@ def theory_chart(
     layers += [
         mark.encode(x="x:Q", y="y:Q", text="text:N") for mark in parts.label(base, mode, 15, 600, align="left", dx=13)
     ]
-    return theme.finish(alt.layer(*layers), mode, theme.title(finding, conditions), 40 * count + 80)
+    return theme.finish(alt.layer(*layers), mode, theme.title(finding, conditions), 40 * count + 80, names=names)
 
 
 def stage_chart(
@@ -296,4 +295,5 @@ def stage_chart(
         .mark_text(align="right", dx=-4, fontSize=17, fontWeight=600, color=t.text)
         .encode(x=alt.value("width"), y="y:Q", text="text:N")
     )
-    return theme.finish(alt.layer(bars, labels, ratios), mode, theme.title(finding, conditions), 58 * len(frame) + 10)
+    return theme.finish(alt.layer(bars, labels, ratios), mode, theme.title(finding, conditions), 58 * len(frame) + 10,
+        names=list(frame["name"]))

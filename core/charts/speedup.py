@@ -29,7 +29,8 @@ def speedup_bars(
     """Speedup of each row against a baseline, as bars from 1x on a logarithmic axis, with interval and theory.
 
     rows: label, gpu_key, ratio, low, high (None without interval), time (text, drawn at the right edge), origin, detail
-    (n, boards; shown on hover), in display order. theory: label, kind (bandwidth, compute, measured), name, ratio: a line across that row's bar.
+    (n, boards; shown on hover), in display order.
+    theory: label, kind (bandwidth, compute, measured), name, ratio: a line across that row's bar.
     """
     rows, rest = _fitted(rows)
     t = TOKENS[mode]
@@ -101,7 +102,7 @@ def speedup_bars(
     ]
     chart = alt.layer(*layers)
     height = max(int(parts.ROW_HEIGHT * (len(frame) + above)), 110)
-    return theme.finish(chart, mode, theme.title(finding, conditions + rest), height)
+    return theme.finish(chart, mode, theme.title(finding, conditions + rest), height, names=list(frame["label"]))
 
 
 def _theory_tags(lines: pd.DataFrame, domain: Sequence[float]) -> pd.DataFrame:
@@ -180,7 +181,8 @@ def time_bars(rows: pd.DataFrame, finding: str, conditions: str, mode: Mode) -> 
         )
     labels = base.mark_text(align="left", dx=12, fontWeight=600, fontSize=15).encode(x="end:Q", y="y:Q", text="text:N")
     chart = alt.layer(marks, parts.whiskers(frame, mode), labels)
-    return theme.finish(chart, mode, theme.title(finding, conditions + rest), max(parts.ROW_HEIGHT * len(frame), 110))
+    return theme.finish(chart, mode, theme.title(finding, conditions + rest), max(parts.ROW_HEIGHT * len(frame), 110),
+        names=list(frame["label"]))
 
 
 _HEAT = {"light": ("#E4EEF7", "#0A4A7A"), "dark": ("#1F3347", "#9CCFF6")}
@@ -231,7 +233,7 @@ def heat_map(cells: pd.DataFrame, finding: str, conditions: str, mode: Mode) -> 
         base.mark_text(dy=-8, fontSize=17, fontWeight=600).encode(x=x, y=y, text="big:N", color=ink),
         base.mark_text(dy=12, fontSize=12, limit=150).encode(x=x, y=y, text="small:N", color=ink),
     )
-    return theme.finish(chart, mode, theme.title(finding, conditions), 62 * len(labels) + 30)
+    return theme.finish(chart, mode, theme.title(finding, conditions), 62 * len(labels) + 30, names=labels)
 
 
 def _mix(one: str, other: str, share: float) -> str:

@@ -175,7 +175,7 @@ def contrast(one: str, other: str) -> float:
 
 
 _NOISE = re.compile(
-    r"\((?:R|TM|C)\)|\bNVIDIA\b|\bGeForce\b|\bCPU\b|\bProcessor\b|\b\d+-Core\b|@ *[\d.]+ *[GM]Hz|\bwith .* Graphics|\bEdition\b",
+    r"\((?:R|TM|C)\)|\b(?:NVIDIA|GeForce|CPU|Processor|Edition|\d+-Core)\b|@ *[\d.]+ *[GM]Hz|\bwith .* Graphics",
     flags=re.IGNORECASE,
 )
 
@@ -245,22 +245,23 @@ def spec(chart: Any) -> dict[str, Any]:
     schema does not know an expression as a subtitle (Vega does), so this is done on the finished dictionary.
     """
     drawn: dict[str, Any] = chart.to_dict()
+    beside = (drawn.get("usermeta") or {}).get("beside", 0)
     if isinstance(drawn.get("title"), dict):
         for part, factor in (("text", 0.92), ("subtitle", 1.16)):
             lines = drawn["title"].get(part)
             if lines:
-                drawn["title"][part] = _by_width(" ".join(lines), factor)
+                drawn["title"][part] = _by_width(" ".join(lines), factor, beside)
     return drawn
 
 
-def _by_width(text: str, factor: float) -> dict[str, str] | list[str]:
+def _by_width(text: str, factor: float, beside: int) -> dict[str, str] | list[str]:
     wraps = [(width, _lines(text, int(characters * factor))) for width, characters in _BREAKS]
     wide = _lines(text, int(_WIDE * factor))
     if all(lines == wide for _, lines in wraps):
         return wide
     expression = json.dumps(wide)
     for width, lines in reversed(wraps):
-        expression = f"width < {width} ? {json.dumps(lines)} : {expression}"
+        expression = f"width < {width - beside} ? {json.dumps(lines)} : {expression}"
     return {"expr": expression}
 
 
@@ -323,8 +324,12 @@ def config(mode: Mode) -> dict[str, Any]:
     }
 
 
-def finish(chart: Any, mode: Mode, heading: alt.TitleParams | None = None, height: int | None = None) -> Any:
-    """The last step of every chart: title, width of its container, height, configuration of the theme."""
+def finish(chart: Any, mode: Mode, heading: alt.TitleParams | None = None, height: int | None = None,
+           names: Sequence[str] = ()) -> Any:
+    """The last step of every chart: title, width of its container, height, configuration of the theme.
+
+    `names`: the row names left of the plot, over which a title may reach.
+    """
     properties: dict[str, Any] = {
         "width": "container",
         "autosize": alt.AutoSizeParams(type="fit-x", contains="padding"),
@@ -333,6 +338,9 @@ def finish(chart: Any, mode: Mode, heading: alt.TitleParams | None = None, heigh
         properties["title"] = heading
     if height is not None:
         properties["height"] = height
+    if names:
+        widest = max(min(len(short_name(name)), 30) for name in names)
+        properties["usermeta"] = {"beside": round(widest * 6.8) + 16}
     finished = chart.properties(**properties)
     finished.config = alt.Config.from_dict(config(mode))
     return finished

@@ -1,0 +1,1 @@
+"""The pages of the dashboard: choose, ask, chart, one sentence. No arithmetic, no SQL."""

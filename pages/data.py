@@ -1,0 +1,4 @@
+"""Data."""
+from pages.parts import shell
+
+shell.start("Data")

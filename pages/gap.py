@@ -1,0 +1,4 @@
+"""Gap."""
+from pages.parts import shell
+
+shell.start("Gap")

@@ -1,0 +1,70 @@
+"""What stands around every page: navigation, style, errors in one sentence. `app.py` calls `main`."""
+from __future__ import annotations
+
+import html
+import logging
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from core.errors import UserError
+from pages.parts import view
+from pages.parts.navigation import PAGES, page_info
+from pages.parts.show import mode, plain
+
+HERE = Path(__file__).resolve().parent
+_INSIDE = "inside_shell"
+log = logging.getLogger("gapscope.pages")
+
+
+def main() -> None:
+    """Choose the page that the address names and run it; whatever goes wrong becomes one sentence, the log has the rest."""
+    st.set_page_config(page_title="Gapscope", page_icon=str(HERE / "icon.svg"), layout="wide",
+                       initial_sidebar_state="expanded")
+    st.html(HERE / "style.css")
+    st.logo(str(HERE / f"logo_{mode()}.svg"), size="large", icon_image=str(HERE / "icon.svg"))
+    sections: dict[str, list[Any]] = {}
+    for info in PAGES:
+        sections.setdefault(info.section, []).append(
+            st.Page(info.file, title=info.name, icon=info.icon, url_path=info.url_path, default=info is PAGES[0]))
+    page = st.navigation(sections, position="sidebar", expanded=True)
+    view.begin(page.title)
+    place = st.container()
+    st.session_state[_INSIDE] = True
+    try:
+        guarded(page.run)()
+    finally:
+        del st.session_state[_INSIDE]
+    view.end(place)
+
+
+def start(name: str) -> None:
+    """First call of a page: its name and the question it answers.
+
+    A fresh server whose first visitor asks for /gap runs pages/gap.py alone, in Streamlit's older way, until somebody
+    has called `st.navigation`: then the whole app is run from here instead.
+    """
+    if _INSIDE not in st.session_state:
+        main()
+        st.stop()
+    page = page_info(name)
+    st.html(f'<div class="gs-head"><h1>{html.escape(page.name)}</h1><span>{html.escape(page.question)}</span></div>')
+
+
+def guarded(body: Callable[..., None]) -> Callable[..., None]:
+    """`body`, whose errors are one sentence on the page; for pages and for each fragment, which runs on its own."""
+    @wraps(body)
+    def safe(*args: Any, **kwargs: Any) -> None:
+        try:
+            body(*args, **kwargs)
+        except UserError as error:
+            st.warning(plain(error), icon=":material/info:")
+        except Exception as error:
+            log.exception("a page failed")
+            st.error(
+                f"This part of the page could not be shown ({plain(type(error).__name__)}). The terminal that runs the "
+                "app has the details; your data is untouched. Reload the page to try again.", icon=":material/error:")
+    return safe

@@ -1,0 +1,70 @@
+"""Showing things: sentences, charts with their table twin. Text of other people is never Markdown or HTML."""
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pandas as pd
+import streamlit as st
+
+from core.charts import theme
+from core.charts.theme import Mode
+from core.errors import UserError
+from pages.parts.navigation import page_info
+
+T = TypeVar("T")
+
+_MARKDOWN = "\\`*_{}[]()#+-.!|~:$<>&^=\"'"
+
+
+def mode() -> Mode:
+    """Light or dark, as the browser shows the page."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def plain(text: object) -> str:
+    """Any text as Markdown that shows it letter by letter."""
+    return "".join(f"\\{c}" if c in _MARKDOWN else " " if c in "\r\n" else c for c in str(text))
+
+
+def sentence(text: str, verdict: str | None = None) -> None:
+    """The answer of a page in its own words; the verdict stands before it with its word and icon."""
+    if verdict is not None:
+        style = theme.verdict_style(verdict)
+        st.badge(style.word, icon=style.icon, color=style.badge)
+    st.html(f'<h2 class="gs-sentence">{html.escape(text)}</h2>')
+
+
+def note(text: str) -> None:
+    """A remark in small type."""
+    st.caption(plain(text))
+
+
+def chart(made: Any, table: pd.DataFrame, alt: str, key: str, table_label: str = "Table") -> None:
+    """A chart and, folded in, the same as a table that is only made when opened."""
+    st.vega_lite_chart(theme.spec(made), theme=None, alt=alt, key=f"{key}_chart", width="stretch")
+    with st.expander(table_label, key=f"{key}_table", on_change="rerun", type="compact") as box:
+        if box.open:
+            dataframe(table, alt=f"Table of the chart: {alt}")
+
+
+def dataframe(table: pd.DataFrame, alt: str, **options: Any) -> Any:
+    return st.dataframe(table, hide_index=True, width="stretch", alt=alt, **options)
+
+
+def empty(what: str, next_step: str, page: str | None = None, link: str = "") -> None:
+    """Nothing to show yet: says so and what to do next."""
+    with st.container(border=True):
+        st.html(f'<p class="gs-empty"><strong>{html.escape(what)}</strong><br>{html.escape(next_step)}</p>')
+        if page is not None:
+            st.page_link(page_info(page).file, label=link or page, icon=page_info(page).icon)
+
+
+def asked(question: Callable[[], T]) -> T | None:
+    """The answer to `question`; a user's mistake is shown as its one sentence, and the result is None."""
+    try:
+        return question()
+    except UserError as error:
+        st.warning(plain(error), icon=":material/info:")
+        return None

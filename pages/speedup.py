@@ -1,0 +1,4 @@
+"""Speedup."""
+from pages.parts import shell
+
+shell.start("Speedup")

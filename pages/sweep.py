@@ -1,0 +1,4 @@
+"""Sweep."""
+from pages.parts import shell
+
+shell.start("Sweep")
