@@ -394,6 +394,9 @@ def build(
             parameter.fill_(1)
         else:
             parameter.zero_()
+    # Smoothed similarity, not noise: untrained tracks then go where the picture looks alike, as trained ones do, and
+    # sampling meets memory in the same way.
+    model.cost_filter.weight.fill_(1 / model.cost_filter.weight[0, 0].numel())
     reach = torch.arange(-RADIUS, RADIUS + 1, dtype=torch.float32)
     offset_y, offset_x = torch.meshgrid(reach, reach, indexing="ij")
     model.window_offsets.copy_(torch.stack([offset_x, offset_y], dim=-1).view(WINDOW, 2))
