@@ -46,11 +46,8 @@ class Found:
         return int(major), int(minor)
 
 
-def find(asked: str, nvml: Nvml | None, force: bool = False) -> Found:
-    """The device for "auto", "cpu" or "cuda:N".
-
-    Raises UserError when there is no such device, or when another process computes on the GPU and not `force`.
-    """
+def find(asked: str, nvml: Nvml | None) -> Found:
+    """The device for "auto", "cpu" or "cuda:N". Raises UserError when there is no such device."""
     warnings: list[str] = []
     driver = nvml.driver() if nvml is not None else None
     cuda = torch.cuda.is_available()
@@ -65,9 +62,6 @@ def find(asked: str, nvml: Nvml | None, force: bool = False) -> Found:
     if index >= count:
         raise UserError(f"device cuda:{index}", f"cuda:0 to cuda:{count - 1}", "try --device auto")
     board_uuid = cuda_uuid(index)
-    if nvml is not None and not force:
-        # Before this process makes a context of its own, which would show up as a user of the board.
-        refuse_if_busy(nvml, board_uuid)
     return Found(f"cuda:{index}", cuda_device(index, board_uuid, nvml), host(), software(driver), board_uuid)
 
 
@@ -108,27 +102,31 @@ def _driver_without_nvml() -> str | None:
         return "version unknown" if shutil.which("nvidia-smi") else None
 
 
-def refuse_if_busy(nvml: Nvml, board_uuid: str | None) -> None:
-    """Raises UserError when another process computes on the board. Sees what NVML shows; in a container that may be
-    only the utilisation."""
-    board = nvml.board(board_uuid)
-    if board is None:
-        return
+def board_users(nvml: Nvml) -> dict[str, str]:
+    """Who computes on each board in use, in words, by bare UUID. An idle board is not in it.
+
+    Sees what NVML shows; in a container that may be only the utilisation.
+    """
+    users: dict[str, str] = {}
+    for board in nvml.handles():
+        told = _users_of(nvml, board)
+        identity = nvml.uuid(board)
+        if told and identity:
+            users[bare_uuid(identity)] = told
+    return users
+
+
+def _users_of(nvml: Nvml, board: Any) -> str | None:
     others = [(pid, used) for pid, used in nvml.processes(board) if pid != os.getpid()]
     if others:
         told = ", ".join(
             f"pid {pid}" + (f" with {used / 2**30:.1f} GiB" if used is not None else "") for pid, used in others[:3]
         )
-        raise _busy(f"{told}{' and others' if len(others) > 3 else ''}")
-    rates = nvml.ask("nvmlDeviceGetUtilizationRates", board)
-    busy_percent = getattr(rates, "gpu", None)
+        return told + (" and others" if len(others) > 3 else "")
+    busy_percent = getattr(nvml.ask("nvmlDeviceGetUtilizationRates", board), "gpu", None)
     if isinstance(busy_percent, int) and busy_percent > _BUSY_UTILIZATION_PERCENT:
-        raise _busy(f"{busy_percent} % utilisation by processes not visible here")
-
-
-def _busy(who: str) -> UserError:
-    return UserError(f"the GPU is in use ({who})", "an idle GPU, since a shared one gives wrong times",
-                     "wait, or use --force to measure anyway")
+        return f"{busy_percent} % utilisation by processes not visible here"
+    return None
 
 
 # --- CUDA ------------------------------------------------------------------------------------------------------------

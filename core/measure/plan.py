@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib.util
 import os
 import random
 import shutil
@@ -193,8 +194,8 @@ def add_sweep_options(parser: argparse.ArgumentParser) -> None:
 
 
 SWEEP_OPTIONS = (
-    "preset", "tracker", "precision", "resolution", "frames", "points", "batch", "star", "execution", "video",
-    "device", "processes", "ops", "cell_timeout", "label", "seed",
+    "preset", "tracker", "precision", "resolution", "frames", "points", "batch", "star", "execution", "device",
+    "processes", "ops", "cell_timeout", "label", "seed",
 )
 """Options that decide what is measured: not to be given with --resume, which takes them from the file."""
 
@@ -265,9 +266,12 @@ def check(request: SweepRequest) -> None:
         raise UserError("the sweep is empty", "at least one tracker, size and precision")
     if cells > MAX_CELLS:
         raise UserError(f"the sweep has {cells} cells", f"at most {MAX_CELLS}", "ask for fewer sizes or use --star")
-    if request.video and not Path(request.video).is_file():
-        raise UserError(f"no video file {Path(request.video).name!r}", "a readable file",
-                        "check the path given to --video")
+    if request.video:
+        if not Path(request.video).is_file():
+            raise UserError(f"no video file {Path(request.video).name!r}", "a readable file",
+                            "check the path given to --video")
+        if importlib.util.find_spec("av") is None:
+            raise UserError("PyAV is not installed", "the package `av` for --video", "run `pip install av`")
 
 
 def parse_resolution(text: str) -> tuple[int, int]:

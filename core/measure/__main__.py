@@ -1,0 +1,91 @@
+"""`python -m core.measure run|plan`: the runner as a process of its own. Its mistakes take one line on stderr."""
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from core.errors import UserError
+from core.measure import plan, run
+from core.records import RunsFolder
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are UserErrors, so that they take one line like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message, fix=f"see {self.prog} --help")
+
+
+def parser() -> argparse.ArgumentParser:
+    top = _Parser(prog="python -m core.measure", description="Benchmark point trackers, write a run file.")
+    commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    measure = commands.add_parser("run", help="measure a sweep")
+    plan.add_sweep_options(measure)
+    measure.add_argument("--plan", action="store_true", help="print the plan and stop")
+    measure.add_argument("--json", action="store_true", help="with --plan: as JSON")
+    measure.add_argument("--runs", metavar="DIR", help="the runs folder (GAPSCOPE_RUNS, else ./runs)")
+    measure.add_argument("--run-id", metavar="ID", help="id of the new run")
+    measure.add_argument("--out", metavar="FILE", help="write the run file there instead of into the runs folder")
+    measure.add_argument("--resume", metavar="FILE", help="continue this run file; what was measured is not repeated")
+    show = commands.add_parser("plan", help="print the cells of a sweep with predicted time and memory")
+    plan.add_sweep_options(show)
+    show.add_argument("--json", action="store_true")
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    try:
+        arguments = parser().parse_args(argv)
+        if arguments.command == "plan" or arguments.plan:
+            return _plan(arguments)
+        return _run(arguments)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (RuntimeError, OSError) as error:
+        print(f"the sweep failed: {error}", file=sys.stderr)
+        return 1
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    request = plan.request_from(arguments)
+    rate = plan.rate_of(request.device)
+    cells = plan.expand(request, rate)
+    if arguments.json:
+        print(json.dumps(plan.plan_json(request, cells, rate)))
+    else:
+        print(plan.plan_table(request, cells, rate))
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    runs = RunsFolder(arguments.runs) if arguments.runs else RunsFolder.beside("results.duckdb")
+    if arguments.resume:
+        given = [name for name in (*plan.SWEEP_OPTIONS, "out", "run_id") if getattr(arguments, name) is not None]
+        if given:
+            raise UserError(f"--resume with --{given[0].replace('_', '-')}", "--resume alone: the file says what to do",
+                            "leave it out, or start a new sweep")
+        budget_s = plan.parse_duration_s(arguments.budget, "budget") if arguments.budget else None
+        target = run.resumed_target(Path(arguments.resume), runs, budget_s, bool(arguments.force), arguments.video)
+    else:
+        request = plan.request_from(arguments)
+        target = run.new_target(request, runs, arguments.run_id, Path(arguments.out) if arguments.out else None)
+    code = run.run_sweep(target, _say)
+    if not target.in_folder:
+        _say(f"wrote {target.path.name}; take it in with: python -m core ingest {target.path.name}")
+    return code
+
+
+def _say(line: str) -> None:
+    """A short log for people; the run file is what counts, so a closed output is no reason to stop."""
+    try:
+        print(line, flush=True)
+    except (BrokenPipeError, ValueError):
+        sys.stdout = None  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

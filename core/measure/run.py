@@ -1,0 +1,447 @@
+"""The sweep: plans cells, keeps workers, writes the run file. Standard library only; workers alone load torch.
+
+A run file grows line by line: `run` header, `note` plan, then per cell a `note` cell_started and a `cell` line, last
+`end`. What is written is on disk before the next cell starts. A worker that dies or hangs costs its cell.
+"""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO
+
+from core import units
+from core.errors import UserError
+from core.measure import reasons
+from core.measure.plan import PlannedCell, RoughRate, SweepRequest, check, cpu_rate, expand, gpu_rate
+from core.measure.worker_process import (
+    START_TIMEOUT_S,
+    WORKER_COMMAND,
+    InterruptedSweepError,
+    WorkerDiedError,
+    WorkerProcess,
+    WorkerSilentError,
+)
+from core.records import (
+    Cell,
+    Device,
+    End,
+    Host,
+    Note,
+    RecordError,
+    RunFile,
+    RunHeader,
+    RunsFolder,
+    RunWriter,
+    Software,
+    Stage,
+    cut_torn_tail,
+    device_lock,
+    from_json,
+    new_run_id,
+    now_utc,
+    read_run_file,
+    to_json,
+)
+
+if sys.platform != "win32":
+    import fcntl
+
+SETTLED = ("ok", "oom", "unsupported", "skipped")
+"""A cell with such a line is not measured again when the run is resumed; failed and timeout are."""
+
+MAX_FAILED_STARTS = 3
+# Of a cell's share of the budget; the rest is for the first call, the profiled pass and the start of workers.
+_WARMUP_SHARE, _SAMPLE_SHARE = 0.25, 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where a run is written, and what is known about it from before."""
+
+    path: Path
+    run_id: str
+    runs: RunsFolder
+    request: SweepRequest
+    before: RunFile | None = None  # the file as it was, when a run is resumed
+
+    @property
+    def in_folder(self) -> bool:
+        """Whether the runs folder knows this run (its state, its stop file)."""
+        return self.path.resolve() == self.runs.run_file(self.run_id).resolve()
+
+
+def new_target(request: SweepRequest, runs: RunsFolder, run_id: str | None = None, out: Path | None = None) -> Target:
+    """A new run in the runs folder, or in the file `out`. Raises UserError when the file is there already."""
+    run_id = run_id or new_run_id()
+    path = out or runs.run_file(run_id)
+    if path.exists():
+        raise UserError(f"{path.name} exists already", "a new file name", f"use --resume {path.name} to continue it")
+    if not path.parent.exists() and out is not None:
+        raise UserError(f"no folder {path.parent.name!r} for {path.name}", "an existing folder", "make it first")
+    return Target(path, run_id, runs, request)
+
+
+def resumed_target(
+    path: Path, runs: RunsFolder, budget_s: float | None = None, force: bool = False, video: str | None = None
+) -> Target:
+    """A run to continue: its torn tail is cut, its request read. Raises UserError when that cannot be done."""
+    if not path.is_file():
+        raise UserError(f"no file {path.name}", "the run file of an unfinished sweep", "check the path")
+    with open(path, "rb") as stream:  # what another runner is just writing is no torn tail
+        _refuse_if_locked(path, stream)
+        cut_torn_tail(path)
+    found = read_run_file(path)
+    header = next((line for line in found.lines if isinstance(line.record, RunHeader)), None)
+    if header is None:
+        raise UserError(f"{path.name} has no header", "a run file that begins with one", "start a new sweep")
+    if path.name == "run.jsonl" and path.parent.name == header.run_id:
+        runs = RunsFolder(path.parent.parent)  # its own runs folder, whatever the caller's is
+    runner = runs.runner(header.run_id)
+    if runner is not None and runner.pid != os.getpid() and runner.alive():
+        raise UserError(f"run {header.run_id} is being measured (pid {runner.pid})", "a run that has stopped",
+                        "stop it first")
+    request = SweepRequest.from_json(header.record.request)
+    if request.video is not None:
+        if video is None or Path(video).name != request.video:
+            raise UserError(f"this sweep used the video {request.video!r}", "the same file", "give it with --video")
+        request = dataclasses.replace(request, video=video)
+    request = dataclasses.replace(request, budget_s=budget_s, force=force)
+    check(request)
+    return Target(path, header.run_id, runs, request, found)
+
+
+def _refuse_if_locked(path: Path, stream: BinaryIO) -> None:
+    """Lock the file for as long as `stream` is open. Raises UserError when another process writes it."""
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{path.name} is being written by another process", "a run that has stopped",
+                            "stop it first") from None
+
+
+class Signals:
+    """First SIGINT or SIGTERM: stop after the running cell. Second: at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[Signals]:
+        before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class Sweep:
+    """One run of the runner over one target. `say` gets one short line for a person per event."""
+
+    def __init__(
+        self, target: Target, signals: Signals, say: Callable[[str], None],
+        worker_command: Sequence[str] = WORKER_COMMAND,
+    ) -> None:
+        self.target, self.request = target, target.request
+        self.signals, self.say, self.command = signals, say, worker_command
+        self.worker: WorkerProcess | None = None
+        self.group: tuple[str, int] | None = None  # (tracker, process) that the worker serves
+        self.hello: dict[str, Any] = {}
+        self.writer: RunWriter | None = None
+        self.known_work: dict[str, tuple[Stage, ...]] = {}
+        self.statuses: dict[str, int] = {}
+
+    # --- whole sweep ---
+
+    def run(self) -> str:
+        """Measure; returns the end state, "done" or "stopped".
+
+        Raises UserError before anything is measured, RuntimeError when no worker can be started.
+        """
+        target = self.target
+        if target.in_folder:
+            target.runs.claim(target.run_id)
+            target.runs.clear_stop(target.run_id)
+        try:
+            self._start_worker()
+            with device_lock(target.runs.root, self.device.uuid_hash, self._wait_for_device):
+                if self.worker is None:  # it waited: the board's users have changed
+                    self._start_worker()
+                if self.hello.get("busy") and not self.request.force:
+                    raise UserError(f"the GPU is in use ({self.hello['busy']})",
+                                    "an idle GPU, since a shared one gives wrong times",
+                                    "wait, or use --force to measure anyway")
+                self._open()
+                state, reason = self._measure()
+                self._end(state, reason)
+                return state
+        except (UserError, RuntimeError, WorkerDiedError, WorkerSilentError) as error:
+            if self.stop_requested():
+                self._end("stopped", "stopped before the first cell")
+                return "stopped"
+            self._end("failed", reasons.clean(str(error)))
+            if isinstance(error, (WorkerDiedError, WorkerSilentError)):
+                raise RuntimeError(str(error)) from None
+            raise
+        except InterruptedSweepError:
+            self._end("stopped", "interrupted")
+            return "stopped"
+        finally:
+            self._drop_worker(at_once=True)
+            if self.writer is not None:
+                self.writer.close()
+                self._lock.close()
+            elif target.in_folder and target.before is None:
+                self._forget_claim()
+
+    def _end(self, state: str, reason: str | None) -> None:
+        if self.writer is not None:
+            self.writer.write(End(state=state, reason=reason, at=now_utc()))
+        self.say(f"{state}{f': {reason}' if reason else ''}")
+
+    def _forget_claim(self) -> None:
+        """A run that never began leaves no empty folder behind (a log that somebody keeps there stays)."""
+        folder = self.target.runs.run_dir(self.target.run_id)
+        with contextlib.suppress(OSError):
+            (folder / "runner.json").unlink(missing_ok=True)
+            folder.rmdir()
+
+    @property
+    def device(self) -> Device:
+        device: Device = from_json(Device, self.hello["device"], "device")
+        return device
+
+    def stop_requested(self) -> bool:
+        return self.signals.count > 0 or (
+            self.target.in_folder and self.target.runs.stop_requested(self.target.run_id)
+        )
+
+    def _wait_for_device(self) -> bool:
+        """Asked twice a second while another sweep holds the device; the first time says so in the run file."""
+        if self.worker is not None:
+            self._open()
+            self._note("queued", "waiting for another sweep on this device")
+            self.say("queued: another sweep is measuring on this device")
+            self._drop_worker()  # it holds memory on the board
+        return not self.stop_requested()
+
+    # --- file ---
+
+    def _open(self) -> None:
+        """The run file with its header; a resumed one is checked to be of this device and software."""
+        if self.writer is not None:
+            return
+        before = self.target.before
+        if before is not None:
+            self._refuse_other_device(before)
+        self.writer = RunWriter(self.target.path, self.target.run_id, resume=before is not None)
+        self._lock = open(self.target.path, "rb")  # noqa: SIM115 - held until this process ends
+        _refuse_if_locked(self.target.path, self._lock)
+        if before is None:
+            software: Software = from_json(Software, self.hello["software"], "software")
+            host: Host = from_json(Host, self.hello["host"], "host")
+            self.writer.write(RunHeader(
+                started_at=now_utc(), origin="measured", label=self.request.label, device=self.device, host=host,
+                software=software, settings=self.hello.get("settings", {}), request=self.request.to_json(),
+            ))
+            for warning in self.hello.get("warnings", []):
+                self._note("warning", reasons.clean(str(warning)))
+                self.say(f"warning: {warning}")
+
+    def _refuse_other_device(self, before: RunFile) -> None:
+        header = before.header
+        assert header is not None
+        if header.device.uuid_hash != self.device.uuid_hash:
+            raise UserError(
+                f"this run was made on another device ({header.device.name})", f"that board, not {self.device.name}",
+                "start a new sweep here",
+            )
+        torch_now = str(self.hello["software"].get("torch"))
+        if header.software.torch != torch_now:
+            raise UserError(f"this run was made with torch {header.software.torch}, here is {torch_now}",
+                            "the same torch in one run", "start a new sweep")
+
+    def _note(self, event: str, text: str, data: dict[str, Any] | None = None) -> None:
+        assert self.writer is not None
+        self.writer.write(Note(event=event, text=text, at=now_utc(), data=data or {}), durable=event != "cell_started")
+
+    # --- cells ---
+
+    def _measure(self) -> tuple[str, str | None]:
+        cells = expand(self.request, self._rate())
+        settled = self._settled()
+        remaining = [cell for cell in cells if cell.key not in settled]
+        predicted = [cell.predicted_s for cell in remaining]
+        predicted_s = sum(s for s in predicted if s is not None) if any(s is not None for s in predicted) else None
+        data = {"cells": len(cells), "remaining": len(remaining), "processes": self.request.processes,
+                "predicted_s": predicted_s, "budget_s": self.request.budget_s}
+        again = self.target.before is not None
+        self._note("resumed" if again else "plan", f"{len(remaining)} of {len(cells)} cells to measure", data)
+        rough = f", about {units.time_ms(predicted_s * 1e3)} (rough)" if predicted_s is not None else ""
+        self.say(f"run {self.target.run_id} on {self.device.name}: {len(remaining)} of {len(cells)} cells{rough}")
+        deadline = time.monotonic() + self.request.budget_s if self.request.budget_s is not None else None
+        index_of = {cell.key: index for index, cell in enumerate(cells)}
+        for done, planned in enumerate(remaining):
+            left = len(remaining) - done
+            if self.stop_requested():
+                return "stopped", f"stopped on request, {left} cells left"
+            share_s = None
+            if deadline is not None:
+                share_s = (deadline - time.monotonic()) / left
+                if share_s <= 0:
+                    return "stopped", f"budget of {self.request.budget_s:g} s spent, {left} cells left"
+            index = index_of[planned.key]
+            self._note("cell_started", str(planned), {
+                "index": index, "total": len(cells), "done": done, "remaining": left, "process": planned.process,
+                "workload": to_json(planned.workload), "predicted_s": planned.predicted_s,
+            })
+            cell = self._one(planned, share_s)
+            self._write_cell(cell)
+            self.say(f"{index + 1}/{len(cells)} {planned} process {planned.process}: {_told(cell)}")
+        return "done", None
+
+    def _rate(self) -> RoughRate | None:
+        device = self.device
+        if device.type == "cpu":
+            return cpu_rate(self.hello["host"].get("cores"))
+        return gpu_rate(device.name, device.memory_bytes)
+
+    def _settled(self) -> set[tuple[int, str]]:
+        settled: set[tuple[int, str]] = set()
+        for line in self.target.before.lines if self.target.before is not None else ():
+            cell = line.record
+            if isinstance(cell, Cell) and cell.status in SETTLED:
+                settled.add((cell.process, cell.workload.key()))
+                self._remember_work(cell)
+        return settled
+
+    def _one(self, planned: PlannedCell, share_s: float | None) -> Cell:
+        """Measure one cell; whatever happens to the worker, there is a record. Raises only when all must stop."""
+        lost = Cell(process=planned.process, workload=planned.workload, status="failed", reason="unknown")
+        effort = self.request.effort
+        if share_s is not None:
+            effort = dataclasses.replace(
+                effort, warmup_s=min(effort.warmup_s, share_s * _WARMUP_SHARE),
+                sample_s=min(effort.sample_s, share_s * _SAMPLE_SHARE),
+            )
+        order = {
+            "do": "cell", "workload": to_json(planned.workload), "process": planned.process,
+            "effort": dataclasses.asdict(effort), "seed": self.request.seed, "video": self.request.video,
+            "with_ops": planned.with_ops,
+            "profile": planned.process == 0 and self.request.ops != "none",
+            "count": planned.workload.key() not in self.known_work,
+        }
+        try:
+            worker = self._worker_for(planned)
+            answer = worker.ask(order, "cell", self.request.cell_timeout_s, lambda: self.signals.count > 1)
+            cell: Cell = from_json(Cell, answer["cell"], "cell")
+            if answer.get("retire"):
+                self._drop_worker()
+            return cell
+        except WorkerSilentError as silent:
+            self._drop_worker(at_once=True)
+            return dataclasses.replace(lost, status="timeout", reason=str(silent), at=now_utc())
+        except (WorkerDiedError, UserError, RecordError, KeyError) as died:
+            self._drop_worker(at_once=True)
+            return dataclasses.replace(lost, reason=reasons.clean(str(died)), at=now_utc())
+
+    def _write_cell(self, cell: Cell) -> None:
+        assert self.writer is not None
+        known = self.known_work.get(cell.workload.key())
+        if known is not None:
+            cell = dataclasses.replace(cell, stages=_with_work(cell.stages, known))
+        self._remember_work(cell)
+        self.statuses[cell.status] = self.statuses.get(cell.status, 0) + 1
+        try:
+            self.writer.write(cell)
+        except RecordError as error:  # a fault of ours; the sweep is worth more than this cell
+            self.writer.write(dataclasses.replace(
+                Cell(process=cell.process, workload=cell.workload, status="failed"), at=now_utc(),
+                reason=reasons.clean(f"its record was not valid: {error}"),
+            ))
+
+    def _remember_work(self, cell: Cell) -> None:
+        """Flops, bytes and launches are counted in one process and hold for all that do the same."""
+        if any(stage.flops is not None for stage in cell.stages):
+            self.known_work.setdefault(cell.workload.key(), cell.stages)
+
+    # --- workers ---
+
+    def _worker_for(self, planned: PlannedCell) -> WorkerProcess:
+        """One worker per tracker and process repeat, used for all their cells and replaced when it was lost."""
+        group = (planned.workload.work.tracker, planned.process)
+        if self.worker is not None and self.group not in (group, None):
+            self._drop_worker()
+        for attempt in range(MAX_FAILED_STARTS):
+            if self.worker is not None:
+                break
+            try:
+                self._start_worker()
+            except (WorkerDiedError, WorkerSilentError) as error:
+                if attempt + 1 == MAX_FAILED_STARTS:
+                    raise RuntimeError(f"no worker can be started: {error}") from None
+        assert self.worker is not None
+        self.group = group
+        return self.worker
+
+    def _start_worker(self) -> None:
+        worker = WorkerProcess(self.command)
+        try:
+            hello = worker.ask({"do": "hello", "device": self.request.device}, "hello", START_TIMEOUT_S,
+                               lambda: self.signals.count > 1)
+        except BaseException:
+            worker.close(at_once=True)
+            raise
+        if self.hello and hello["device"]["uuid_hash"] != self.hello["device"]["uuid_hash"]:
+            worker.close(at_once=True)
+            raise RuntimeError("the device changed during the sweep")
+        self.worker, self.hello, self.group = worker, hello, None
+
+    def _drop_worker(self, at_once: bool = False) -> None:
+        if self.worker is not None:
+            self.worker.close(at_once)
+            self.worker = None
+
+
+def _with_work(stages: tuple[Stage, ...], known: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """`stages` with the counted work of `known` where they have none."""
+    by_name = {stage.name: stage for stage in known}
+    filled = []
+    for stage in stages:
+        other = by_name.get(stage.name)
+        names = ("flops", "other_flops", "bytes", "launches")
+        missing = {n: getattr(other, n) for n in names if getattr(stage, n) is None} if other is not None else {}
+        filled.append(dataclasses.replace(stage, **missing))
+    return tuple(filled)
+
+
+def _told(cell: Cell) -> str:
+    """One cell for a person."""
+    if cell.status != "ok":
+        return f"{cell.status} ({cell.reason})"
+    ordered = sorted(cell.wall_ms)
+    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    return f"{units.time_ms(middle)} (n {len(ordered)}, {cell.stop_rule})"
+
+
+def run_sweep(
+    target: Target, say: Callable[[str], None] = print, worker_command: Sequence[str] = WORKER_COMMAND
+) -> int:
+    """Measure a target in this process (its main thread: it listens to signals). Returns the exit code."""
+    with Signals().listening() as signals:
+        sweep = Sweep(target, signals, say, worker_command)
+        state = sweep.run()
+    if state == "done" and "ok" not in sweep.statuses and {"failed", "timeout"} & set(sweep.statuses):
+        return 1
+    return 0
