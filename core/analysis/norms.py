@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -165,8 +166,8 @@ def op_class(op: str, shapes: object = None, dtypes: object = None, scalars: obj
     """The op class that covers an operation of an op table, or None.
 
     `op` is an ATen name ("aten::conv2d"); shapes, dtypes and scalars are lists or their JSON text as the op table
-    holds them. Only what was sampled counts: FP32; of convolutions the 3x3 ones, with stride 1 and padding 1 where the
-    scalars say; of element-wise operations add, mul, div, pow, gelu, relu, tanh.
+    holds them. Only what was sampled counts: FP32; of convolutions the 3x3 ones of stride 1 and padding 1; of
+    element-wise operations add, mul, div, pow, gelu, relu, tanh.
     """
     sizes, types = _parsed(shapes), _parsed(dtypes)
     tensor_types = {str(kind).split(".")[-1].lower() for kind in types} - _NO_TENSOR_TYPE
@@ -177,7 +178,7 @@ def op_class(op: str, shapes: object = None, dtypes: object = None, scalars: obj
         return "elementwise"
     if name == "matmul":
         return _matmul_class(sizes)
-    if name in ("conv2d", "convolution", "cudnn_convolution"):
+    if name == "conv2d":
         weight = sizes[1] if len(sizes) > 1 else None
         three_by_three = isinstance(weight, Sequence) and list(weight[-2:]) == [3, 3] and len(weight) == 4
         return "conv3x3" if three_by_three and _sampled_convolution(scalars) else None
@@ -203,14 +204,8 @@ def _matmul_class(sizes: list[object]) -> str | None:
 
 
 def _sampled_convolution(scalars: object) -> bool:
-    """Stride and padding of one, dilation and groups of one, as far as the op table tells them."""
-    for part in _parsed(scalars):
-        name, separator, value = str(part).partition("=")
-        numbers = {word for word in value.strip(" []()").replace(" ", "").split(",") if word}
-        sampled = name.strip() not in ("stride", "padding", "dilation", "groups") or numbers <= {"1"}
-        if separator and not sampled:
-            return False
-    return True
+    """Stride, padding, dilation and groups of one: every number among the scalar arguments is 1."""
+    return {number for part in _parsed(scalars) for number in re.findall(r"\d+", str(part))} <= {"1"}
 
 
 def workload_norm(
