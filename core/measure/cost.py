@@ -274,6 +274,10 @@ class _FoldAttention(TorchFunctionMode):
         self.counter.suspended = True
         try:
             out = func(*args, **kwargs)
+            if out.is_meta and out.dim() == 4:
+                # Meta takes the decomposed way; the fused kernels of CPU and CUDA lay (B, heads, L, E) out as
+                # (B, L, heads, E), so that joining the heads afterwards costs no copy.
+                out = out.transpose(1, 2).contiguous().transpose(1, 2)
         finally:
             self.counter.suspended = False
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")

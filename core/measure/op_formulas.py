@@ -19,14 +19,16 @@ from dataclasses import dataclass
 from typing import Any
 
 BYTES_PER_ELEMENT: Mapping[str, int] = {
-    **dict.fromkeys(("float64", "double", "int64", "long", "long int"), 8),
-    **dict.fromkeys(("float32", "float", "int32", "int"), 4),
-    **dict.fromkeys(("float16", "half", "c10::half", "bfloat16", "c10::bfloat16", "int16", "short", "short int"), 2),
-    **dict.fromkeys(("uint8", "unsigned char", "int8", "signed char", "char", "bool"), 1),
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
 }
-"""By the names that torch.dtype and torch.profiler use, in lower case and without `torch.`."""
-
-_FLOATS = ("float64", "double", "float32", "float", "float16", "half", "c10::half", "bfloat16", "c10::bfloat16")
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
+# torch.profiler writes C++ names
+_DTYPE_OF_NAME = {
+    **{name: name for name in BYTES_PER_ELEMENT}, "double": "float64", "float": "float32", "half": "float16",
+    "c10::half": "float16", "c10::bfloat16": "bfloat16", "long": "int64", "long int": "int64", "int": "int32",
+    "short": "int16", "short int": "int16", "signed char": "int8", "char": "int8", "unsigned char": "uint8",
+}
 # what torch.profiler reports for a dtype argument: c10::ScalarType as a number
 _DTYPE_OF_CODE = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
                   11: "bool", 15: "bfloat16"}
@@ -47,7 +49,9 @@ NOTHING = OpWork(0, 0, 0)
 
 @dataclass(frozen=True)
 class TensorArgument:
-    """A tensor as formulas see it. `dtype` as in BYTES_PER_ELEMENT."""
+    """A tensor as formulas see it. `dtype`: torch's name without `torch.`; one unknown to BYTES_PER_ELEMENT (complex,
+    float8) makes `bytes` raise KeyError.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -314,9 +318,9 @@ def op_work(op: str, shapes: Sequence[Sequence[int]], dtypes: Sequence[str], sca
 
 def _argument(shape: Sequence[int], dtype: str, scalar: str) -> Argument:
     """A tensor (it has a dtype and a shape of at least one axis; a number wrapped in a tensor has none), or a value."""
-    name = dtype.lower().removeprefix("torch.")
-    if len(shape) and name in BYTES_PER_ELEMENT:
-        return TensorArgument(tuple(int(n) for n in shape), name)
+    known = _DTYPE_OF_NAME.get(dtype.lower().removeprefix("torch."))
+    if len(shape) and known:
+        return TensorArgument(tuple(int(n) for n in shape), known)
     try:
         return ast.literal_eval(str(scalar).replace("true", "True").replace("false", "False"))
     except (ValueError, SyntaxError):

@@ -140,7 +140,6 @@ def _transformer(ledger: Ledger, shape: Local4dShape, tokens: int, frames: int) 
         ledger.op(4 * numbers + 4 * tokens, launches=2)  # layer norms
         ledger.product(tokens, width, 3 * width)
         ledger.op(4 * numbers + shape.heads * frames * frames, flops=4 * numbers * frames)  # attention
-        ledger.op(2 * numbers)
         ledger.product(tokens, width, width)
         ledger.product(tokens, width, 4 * width)
         ledger.op(8 * numbers)
