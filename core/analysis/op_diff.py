@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -31,15 +32,21 @@ COLUMNS = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=8192)
+def _compact(text: str) -> str:
+    """JSON text without blanks; any other text as it is. The same texts come back on both sides of a diff."""
+    try:
+        return json.dumps(json.loads(text), separators=(",", ":"))
+    except ValueError:
+        return text
+
+
 def _text(value: Any) -> str:
     """One part of a key as text, equal for a list and for its JSON."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, str):
-        try:
-            return json.dumps(json.loads(value), separators=(",", ":")) if value[:1] in "[{" else value
-        except ValueError:
-            return value
+        return _compact(value) if value.startswith(("[", "{")) else value
     return json.dumps(value, separators=(",", ":"), default=list)
 
 
@@ -163,7 +170,7 @@ def op_diff(
     found = [norms.get(name) for name in table["op_class"]]
     table["norm_median"] = pd.Series([own.median if own else None for own in found], index=table.index, dtype=float)
     table["norm_max"] = pd.Series([own.max if own else None for own in found], index=table.index, dtype=float)
-    table["key"] = table[list(KEY)].agg("|".join, axis=1) if len(table) else pd.Series(dtype=str)
+    table["key"] = ["|".join(parts) for parts in zip(*(table[name] for name in KEY), strict=True)]
     order = table["lost_ms"].abs().sort_values(ascending=False, na_position="last", kind="stable").index
     return table.loc[order, list(COLUMNS)].reset_index(drop=True)
 
