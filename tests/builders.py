@@ -203,3 +203,14 @@ def append_records(path: Path, records: Iterable[Any], *, run_id: str = "2026113
     """Append lines to a run file, as a live runner does."""
     with open(path, "ab") as stream:
         stream.write(encode_run(run_id, records, seq))
+
+
+def rows_of(store: Any) -> dict[str, list[str]]:
+    """Every stored row as text, by table, in a fixed order. Left out: what belongs to a file and not to its content."""
+    from core.store import queries
+
+    return {
+        table: [repr(row) for row in frame.drop(columns=["inode", "mtime_ns"], errors="ignore").map(str).to_numpy()
+                .tolist()]
+        for table, frame in queries.all_rows(store).items()
+    }

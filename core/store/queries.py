@@ -1,8 +1,7 @@
 """Questions to the stored rows, each `name(store, ...) -> DataFrame`. All reading SQL of the project is here.
 
 Missing numbers are NaN, missing whole numbers `pd.NA` (columns of type Int64), missing text None or NaN (ask
-`pd.isna`). Runs that somebody
-deleted are in no answer but `hidden_runs`.
+`pd.isna`). Runs that somebody deleted are in no answer but `hidden_runs`.
 """
 from __future__ import annotations
 
@@ -183,11 +182,15 @@ def notes(store: Readable, run_id: str) -> pd.DataFrame:
     ))
 
 
-def standing_cells(store: Readable, run_id: str) -> pd.DataFrame:
-    """seq, process, work_key, setting_key, status of the run's lines that are not superseded."""
+def run_events(store: Readable, run_id: str) -> pd.DataFrame:
+    """The run's lines in order, as far as progress needs them: kind, status, keys of cells, event and data of notes."""
     return _typed(store.frame(
-        "select seq, process, work_key, setting_key, status from counted_cell where run_id = ? and not superseded "
-        "order by seq", [run_id],
+        """
+        select l.seq, l.kind, coalesce(c.status, e.state) as status, e.reason, c.process, c.work_key, c.setting_key,
+            n.event, n.data
+        from line l left join cell c using (run_id, seq) left join note n using (run_id, seq)
+        left join run_end e using (run_id, seq) where l.run_id = ? order by l.seq
+        """, [run_id],
     ))
 
 

@@ -142,6 +142,10 @@ _VIEWS = (
 )
 
 
+class DatabaseBusyError(UserError):
+    """Another program, not Gapscope, has the database file open."""
+
+
 def _check_keys() -> None:
     """The tables follow the records: a key field added there must get its column here."""
     for record, columns in ((WorkKey, WORK_COLUMNS), (SettingKey, SETTING_COLUMNS)):
@@ -273,7 +277,9 @@ def _raise_if_held(path: Path, error: duckdb.Error) -> None:
         return
     pid = re.search(r"PID (\d+)", text)
     holder = f"process {pid[1]}" if pid else "another process"
-    raise UserError(f"{path.name} is open in {holder}", "one process at a time", "close it there first") from error
+    raise DatabaseBusyError(
+        f"{path.name} is open in {holder}", "one process at a time", "close it there first"
+    ) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal, Protocol
 
 from core.records import Line, RecordError, RunsFolder, open_run_file, parse_lines
 from core.records.run_file import MAX_LINE_BYTES
@@ -80,6 +80,16 @@ class Piece:
     position: Position
     size_bytes: int
     torn: str | None = None
+
+
+class _Stream(Protocol):
+    """What the reader needs of a plain or packed file."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def read1(self, size: int, /) -> bytes: ...
+
+    def seek(self, offset: int, /) -> int: ...
 
 
 class ChangedBelowError(Exception):
@@ -153,8 +163,13 @@ class SourceReader:
         if position.done and position.same_file_state(stat):
             return
         state = replace(position, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, inode=stat.st_ino, done=False)
-        with open_run_file(source.path) as stream:
-            packed = isinstance(stream, io.BufferedReader) and isinstance(stream.raw, gzip.GzipFile)
+        with open_run_file(source.path) as buffered:
+            raw = getattr(buffered, "raw", None)
+            packed = isinstance(raw, gzip.GzipFile)
+            if packed and position.done:
+                raise ChangedBelowError  # a packed file is taken whole: another state of it is another file
+            # Of a torn packed file a buffer in between would swallow the last good bytes.
+            stream: _Stream = raw if packed else buffered  # type: ignore[assignment]
             memory = self._at_offset(source, state, stream, packed)
             self._memory[source.key] = memory
             torn: str | None = None
@@ -172,7 +187,7 @@ class SourceReader:
                 yield Piece(source, lines, state, block.length)
             yield Piece(source, (), replace(state, done=True), 0, torn)
 
-    def _at_offset(self, source: SourceFile, state: Position, stream: BinaryIO, packed: bool) -> _Memory:
+    def _at_offset(self, source: SourceFile, state: Position, stream: _Stream, packed: bool) -> _Memory:
         """Move `stream` to the offset, with proof that what lies before it is what was read."""
         if not packed and state.size_bytes < state.offset_bytes:
             raise ChangedBelowError
@@ -189,7 +204,7 @@ class SourceReader:
         left = state.offset_bytes
         while left > 0:
             try:
-                block = stream.read(min(left, 1 << 20))
+                block = stream.read1(min(left, 1 << 20))
             except _GZIP_ERRORS:
                 raise ChangedBelowError from None
             if not block:
@@ -214,7 +229,7 @@ class _Block:
     torn: str | None = None
 
 
-def _whole_lines(stream: BinaryIO, sha: hashlib._Hash) -> Iterator[_Block]:
+def _whole_lines(stream: _Stream, sha: hashlib._Hash) -> Iterator[_Block]:
     """Blocks of about `CHUNK_BYTES` that end behind a newline; a torn tail is left for the next time.
 
     Of a line beyond `MAX_LINE_BYTES` only the beginning is kept, long enough to be refused by its length. A packed
@@ -241,13 +256,13 @@ def _whole_lines(stream: BinaryIO, sha: hashlib._Hash) -> Iterator[_Block]:
         yield _Block(b"", 0, 0, sha, b"", torn)
 
 
-def _read_block(stream: BinaryIO) -> tuple[bytes, str | None]:
+def _read_block(stream: _Stream) -> tuple[bytes, str | None]:
     """About `CHUNK_BYTES`, less at the end; and why a packed stream broke off, if it did."""
     parts: list[bytes] = []
     size = 0
     while size < CHUNK_BYTES:
         try:
-            part = stream.read1(1 << 20)  # type: ignore[attr-defined]
+            part = stream.read1(min(CHUNK_BYTES - size, 1 << 20))
         except _GZIP_ERRORS as error:
             return b"".join(parts), str(error) or type(error).__name__
         if not part:
@@ -258,7 +273,7 @@ def _read_block(stream: BinaryIO) -> tuple[bytes, str | None]:
 
 
 def _skip_long_line(
-    start: bytes, stream: BinaryIO, sha: hashlib._Hash
+    start: bytes, stream: _Stream, sha: hashlib._Hash
 ) -> tuple[_Block | None, bytes, str | None]:
     """(the long line as a block, what follows it, why the stream broke off); no block while the line has no end."""
     running = sha.copy()  # counts only once the newline is there

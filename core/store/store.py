@@ -18,7 +18,6 @@ import duckdb
 import pandas as pd
 
 import core
-from core.errors import UserError
 from core.records import RunsFolder, now_utc, read_run_file
 from core.store import schema
 from core.store.ingest import Ingester, Progress, RunFilter
@@ -191,19 +190,34 @@ def open_reading(
     `run_filter(header, run_id)` spares the in-memory build files of runs that the question does not need.
     """
     path, runs, root = _places(db_path, reference)
-    notices: list[str] = []
+    store = _open_if_free(path, runs, root, progress)
+    if store is not None:
+        return store
+    connection = schema.connect_memory()
+    store = Store(connection, runs=runs, reference=root)
+    ingester = Ingester(connection, runs=runs, reference=root, run_filter=run_filter, on_commit=store._bump)
+    ingester.cycle(progress)
+    store.notices += ingester.errors.values()
+    return store
+
+
+def open_if_free(
+    db_path: str | Path | None = None, *, reference: Path | None = None, progress: Progress | None = None
+) -> Store | None:
+    """The database, made or brought up to date, if no other process has it; None otherwise."""
+    return _open_if_free(*_places(db_path, reference), progress)
+
+
+def _open_if_free(path: Path, runs: RunsFolder, root: Path, progress: Progress | None) -> Store | None:
     try:
         lock = DatabaseLock(path, "command")
     except LockHeldError:
-        return _in_memory(runs, root, run_filter, progress, notices)
+        return None
     try:
         connection, notice = schema.connect_file(path)
-    except UserError:
+    except schema.DatabaseBusyError:
         lock.release()
-        if not path.exists():
-            raise
-        # Some other program has it open: the rows can be had without it.
-        return _in_memory(runs, root, run_filter, progress, notices)
+        return None
     except BaseException:
         lock.release()
         raise
@@ -228,17 +242,6 @@ def open_files(paths: Iterable[str | Path]) -> Store:
     ingester = Ingester(connection, files=files)
     ingester.cycle()
     return Store(connection, notices=ingester.errors.values())
-
-
-def _in_memory(
-    runs: RunsFolder, reference: Path, run_filter: RunFilter | None, progress: Progress | None, notices: list[str]
-) -> Store:
-    connection = schema.connect_memory()
-    store = Store(connection, runs=runs, reference=reference, notices=notices)
-    ingester = Ingester(connection, runs=runs, reference=reference, run_filter=run_filter, on_commit=store._bump)
-    ingester.cycle(progress)
-    store.notices += ingester.errors.values()
-    return store
 
 
 def _places(db_path: str | Path | None, reference: Path | None) -> tuple[Path, RunsFolder, Path]:
