@@ -236,11 +236,7 @@ def _whole_lines(stream: _Stream, sha: hashlib._Hash) -> Iterator[_Block]:
     file that ends early gives its complete lines, then an empty block that says so.
     """
     rest, torn = b"", None
-    while torn is None:
-        block, torn = _read_block(stream)
-        if not block:
-            break
-        rest += block
+    while True:
         end = rest.rfind(b"\n") + 1
         if end:
             text, rest = rest[:end], rest[end:]
@@ -252,6 +248,13 @@ def _whole_lines(stream: _Stream, sha: hashlib._Hash) -> Iterator[_Block]:
                 break
             sha = long_line.sha
             yield long_line
+            continue
+        if torn is not None:
+            break
+        block, torn = _read_block(stream)
+        if not block:
+            break
+        rest += block
     if torn is not None:
         yield _Block(b"", 0, 0, sha, b"", torn)
 
