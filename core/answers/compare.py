@@ -15,7 +15,7 @@ from core.analysis.statistics import Interval, RatioInterval, median_interval, r
 from core.analysis.theory import Expected, expected_ratios
 from core.analysis.verdict import Verdict, verdict
 from core.answers import sentences
-from core.answers.json_values import json_value
+from core.answers.json_values import json_value, records
 from core.answers.matching import (
     Cell,
     Matching,
@@ -125,7 +125,7 @@ def _card_of(cell: Cell) -> Gpu | None:
         return None
     if row["gpu_key"] in catalogue():
         return catalogue()[row["gpu_key"]]
-    header = json_value(queries.run_header(cell.side.store, cell.run_id).to_dict("records"))[0]
+    header = json_value(records(queries.run_header(cell.side.store, cell.run_id)))[0]
     if not header["compute_capability"]:
         return None
     return unknown_card(
@@ -239,7 +239,7 @@ def counts(left: Side, right: Side, pairs: Sequence[Compared]) -> dict[str, Any]
 
 
 def assumptions(left: Side, right: Side, pairs: Sequence[Compared]) -> list[str]:
-    """What a reader must take on trust: names read, one board a side, software that differs, intervals that are thin."""
+    """What a reader must take on trust: names read, one board a side, software that differs, thin intervals."""
     said = [*left.assumptions, *right.assumptions]
     if pairs and all(pair.baseline.run_id == pair.target.run_id and pair.baseline.seqs == pair.target.seqs
                      for pair in pairs):
@@ -277,7 +277,7 @@ def _failed(side: Side, name: str) -> list[dict[str, Any]]:
             "workload": work_in_words(row), "precision": row["precision"], "status": row["status"],
             "reason": row["reason"], "run_id": row["run_id"],
         }
-        for row in side.failed.to_dict("records")
+        for row in records(side.failed)
     ]
 
 

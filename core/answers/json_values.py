@@ -4,7 +4,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def json_value(value: Any) -> Any:
@@ -31,3 +34,8 @@ def json_value(value: Any) -> Any:
     if hasattr(value, "isoformat"):
         return value.isoformat()
     raise TypeError(f"no JSON value for {type(value).__name__}")
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table as dicts, values as they are."""
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]

@@ -30,7 +30,7 @@ class Cell:
 
     @property
     def first(self) -> Mapping[str, Any]:
-        return self.lines.iloc[0].to_dict()
+        return {str(name): value for name, value in self.lines.iloc[0].items()}
 
     @property
     def run_id(self) -> str:
@@ -161,9 +161,11 @@ def wall_ms_by_process(cells: Iterable[Cell]) -> dict[int, list[np.ndarray]]:
     for (_, run_id), group in wanted.items():
         seqs = sorted({seq for cell in group for seq in cell.seqs})
         samples = queries.samples(group[0].side.store, run_id, seqs)
-        by_seq = {int(seq): part["wall_ms"].to_numpy() for seq, part in samples.sort_values("i").groupby("seq")}  # type: ignore[call-overload]
+        by_seq = {
+            seq: samples.loc[samples["seq"] == seq].sort_values("i")["wall_ms"].to_numpy(dtype=float) for seq in seqs
+        }
         for cell in group:
-            found[id(cell)] = [by_seq[seq] for seq in cell.seqs if seq in by_seq]
+            found[id(cell)] = [by_seq[seq] for seq in cell.seqs]
     return found
 
 

@@ -401,7 +401,8 @@ def handicap_parts(text: str | None) -> dict[str, str]:
             return {str(key): str(value) for key, value in json.loads(text).items()}
         except ValueError:
             return {}
-    return {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in re.split(r"[;,\s]+", text))}
+    pairs = (part.partition("=") for part in re.split(r"[;,\s]+", text))
+    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _filters_in_words(selection: Selection, filters: Filters) -> str:

@@ -23,7 +23,8 @@ def add_db(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sides(parser: argparse.ArgumentParser, required: bool) -> None:
-    parser.add_argument("--baseline", metavar="SEL", required=required, help=f"what the ratio is taken from. {SEL_HELP}")
+    parser.add_argument("--baseline", metavar="SEL", required=required,
+                        help=f"what the ratio is taken from. {SEL_HELP}")
     parser.add_argument("--target", metavar="SEL", required=required,
                         help="what is judged: speedup = baseline time / target time")
 

@@ -51,6 +51,8 @@ def _show_all(answer: dict[str, Any]) -> None:
 
 
 def _show_one(answer: dict[str, Any]) -> None:
+    from collections import Counter
+
     from core import units
     from core.cli.output import say, table
 
@@ -58,20 +60,23 @@ def _show_one(answer: dict[str, Any]) -> None:
     for text in answer["assumptions"]:
         say(f"Assumed: {text}")
     print()
+    usual = Counter(value["source"] for value in answer["values"] if value["value"] is not None).most_common(1)[0][0]
     values = [
         [value["field"], "yes" if value["value"] is True else "no" if value["value"] is False else
          units.significant(value["value"]) if isinstance(value["value"], float) else str(value["value"]),
-         value["unit"] or "", value["source"]]
-        for value in answer["values"] if value["value"] is not None
+         value["unit"] or "", "" if value["source"] == usual else value["source"]]
+        for value in answer["values"] if value["value"] not in (None, "")
     ]
-    print(table(["field", "value", "unit", "source"], values, right=[1]))
+    print(table(["field", "value", "unit", "another source"], values, right=[1]))
+    say(f"source: {usual}")
     missing = [value["field"] for value in answer["values"] if value["value"] is None]
     if missing:
         say(f"not published: {', '.join(missing)}")
     print("\nPeaks that a PyTorch model can reach, by precision setting")
-    print(table(["precision", "TFLOP/s", "unit of the chip", "source"],
+    print(table(["precision", "TFLOP/s", "unit of the chip", "read from"],
                 [[p["precision"], units.significant(p["value"]), (p["unit_name"] or "") +
-                  (", emulated" if p["emulated"] else ""), p["source"]] for p in answer["peaks"]], right=[1]))
+                  (", emulated" if p["emulated"] else ""), p["field"] or p["source"]]
+                 for p in answer["peaks"]], right=[1]))
     if answer["measured_ceilings"]:
         print("\nMeasured by others")
         print(table(["metric", "precision", "value", "unit", "tool", "source"],
