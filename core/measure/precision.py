@@ -133,9 +133,18 @@ def _cpu_autocast_works(dtype: torch.dtype) -> bool:
 
 
 def path_of(precision: str, device_type: str, capability: tuple[int, int] | None) -> dict[str, Any]:
-    """What is known about the arithmetic besides the flags, for the record's execution path."""
+    """What the arithmetic of this device is set to, read back, for the record's execution path.
+
+    A CPU has flags of its own (oneDNN); those of cuBLAS and cuDNN say nothing about it.
+    """
     dtype = AUTOCAST.get(precision)
+    flags = read_back()
+    if device_type == "cpu":
+        flags = {key.removeprefix("cpu_"): value for key, value in flags.items() if key.startswith("cpu_")}
+    else:
+        flags = {key: value for key, value in flags.items() if not key.startswith("cpu_")}
     return {
+        **flags,
         "autocast": str(dtype).removeprefix("torch.") if dtype is not None else None,
         "emulated_bf16": precision == "bf16" and device_type == "cuda" and capability is not None
         and capability < NATIVE_BF16_CAPABILITY,

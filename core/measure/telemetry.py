@@ -41,7 +41,7 @@ class Sensor:
         return Reading(
             sm_clock_mhz=_number(nvml.ask("nvmlDeviceGetClockInfo", board, _CLOCK_SM)),
             memory_clock_mhz=_number(nvml.ask("nvmlDeviceGetClockInfo", board, _CLOCK_MEMORY)),
-            power_w=milliwatts / 1e3 if milliwatts is not None else None,
+            power_w=round(milliwatts / 1e3, 3) if milliwatts is not None else None,
             temperature_c=_number(nvml.ask("nvmlDeviceGetTemperature", board, _TEMPERATURE_GPU)),
             throttle_bits=bits if isinstance(bits, int) and not isinstance(bits, bool) and 0 <= bits < 2**63 else None,
         )

@@ -20,6 +20,7 @@ LEAST_REPETITIONS = 3
 LEAST_WARMUP_CALLS = 2
 STOP_MEDIAN, STOP_BUDGET, STOP_COUNT = "median_interval", "time_budget", "max_repetitions"
 _CONFIDENCE = 0.95
+_DIGITS = 6  # nanoseconds: no clock here is finer, and the digits behind are only bytes in the file
 # CUDA events resolve 0.5 us and come as float32 milliseconds; a negative `other` beyond this is a fault of the stages.
 _EVENT_RESOLUTION_MS = 0.002
 _FLOAT32_STEP = 2.0**-22
@@ -191,15 +192,19 @@ def time_cell(
     names = dict.fromkeys(name for row in stage_rows for name in row if name != OTHER)  # in order of first entry
     unique = [*names, OTHER]
     return Timing(
-        first_call_ms=first_call_ms,
-        warmup_ms=tuple(warmup_ms),
-        wall_ms=tuple(wall_ms),
-        event_ms=tuple(event_ms) if clock.device_timeline else None,
-        stage_ms={name: tuple(row.get(name, 0.0) for row in stage_rows) for name in unique},
+        first_call_ms=round(first_call_ms, _DIGITS),
+        warmup_ms=_rounded(warmup_ms),
+        wall_ms=_rounded(wall_ms),
+        event_ms=_rounded(event_ms) if clock.device_timeline else None,
+        stage_ms={name: _rounded([row.get(name, 0.0) for row in stage_rows]) for name in unique},
         stage_calls={name: calls.get(name) for name in unique},
         readings=tuple(readings),
         stop_rule=stop_rule,
     )
+
+
+def _rounded(samples_ms: list[float]) -> tuple[float, ...]:
+    return tuple(round(sample, _DIGITS) for sample in samples_ms)
 
 
 def _one_call_ms(call: Callable[[], object], clock: Clock) -> float:

@@ -143,7 +143,7 @@ class Worker:
         finally:
             gc.unfreeze()
         path = {
-            **precision.read_back(), **precision.path_of(name, self.found.device.type, self.found.capability),
+            **precision.path_of(name, self.found.device.type, self.found.capability),
             "finite_output": finite, **profiled.pop("notes"),
         }
         launches = profiled.pop("launches")
