@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from core.store import Store
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Compared:
     """One pair with its statistics and its verdict; `compare` and `explain` share it."""
 
@@ -66,8 +66,8 @@ def compare(
         "differing_settings": found.differing_settings,
         "rows": [_row(pair) for pair in pairs],
         "failed": [*_failed(left, "baseline"), *_failed(right, "target")],
-        "only_baseline": [cell_dict(cell) for cell in found.only_baseline],
-        "only_target": [cell_dict(cell) for cell in found.only_target],
+        "only_baseline": [_alone(cell, right) for cell in found.only_baseline],
+        "only_target": [_alone(cell, left) for cell in found.only_target],
         "other_method": [
             {"work_key": a.work_key, "baseline_method": a.method, "target_method": b.method}
             for a, b in found.other_method
@@ -178,6 +178,13 @@ def cell_dict(cell: Cell) -> dict[str, Any]:
         "work_key": cell.work_key, "setting_key": cell.setting_key, "workload": work_in_words(row),
         "precision": row["precision"], "run_id": cell.run_id, "gpu": row["gpu_label"],
     }
+
+
+def _alone(cell: Cell, other: Side) -> dict[str, Any]:
+    """A cell of one side; `partner` says how it ended on the other side, None where it was never tried there."""
+    ended = other.failed[(other.failed["work_key"] == cell.work_key) & (other.failed["setting_key"] == cell.setting_key)]
+    partner = records(ended.head(1)[["status", "reason"]])
+    return {**cell_dict(cell), "partner": partner[0] if partner else None}
 
 
 def time_dict(cell: Cell, time: Interval) -> dict[str, Any]:

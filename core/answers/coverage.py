@@ -76,7 +76,7 @@ def _by_popularity(rows: list[dict[str, Any]]) -> list[str]:
 def _reported_rows(reported: pd.DataFrame) -> list[dict[str, Any]]:
     """Published figures by card, tracker and size; what a source leaves out stays out of the text."""
     grouped: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in records(json_value(reported)):
+    for row in json_value(records(reported)):
         workload = reported_in_words(row)
         label = _card_name(row)
         entry = grouped.setdefault((row["gpu_key"], label, workload), {

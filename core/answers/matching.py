@@ -21,7 +21,7 @@ FOUNDING_SIZE = (47, 256, 256, 256)
 """frames, height, width, points of the founding case: the work that explain takes where it is common."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """All lines of one workload in one run: one line per worker process."""
 

@@ -67,7 +67,7 @@ class Filters:
     origin: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Side:
     """One side of a comparison: its ok cells, its failed ones, and the store that holds their samples.
 
@@ -191,8 +191,8 @@ def _yes_no(text: str, name: str) -> bool:
 def _unknown(what: str, word: str, choices: Iterable[str], fix: str = "") -> UserError:
     """The error for a name that nothing carries: the nearest ones first, all of them where they are few."""
     names = list(dict.fromkeys(choices))
-    near = difflib.get_close_matches(word.lower(), [name.lower() for name in names], n=3, cutoff=0.5)
-    nearest = [name for name in names if name.lower() in near]
+    by_lower = {name.lower(): name for name in names}
+    nearest = [by_lower[near] for near in difflib.get_close_matches(word.lower(), by_lower, n=3, cutoff=0.5)]
     shown = nearest or names[:8]
     expected = f"{'one of ' if len(shown) > 1 else ''}{', '.join(shown)}" if shown else ""
     return UserError(f"unknown {what} {word!r}", expected, fix)
@@ -295,7 +295,7 @@ def _cells_of_gpu(cells: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str | N
     if name.lower() == "cpu":
         found = cells[cells["gpu_key"] == "cpu"]
         if found.empty:
-            raise UserError("no CPU has stored runs", _cards_with_runs(cells), "python -m core run --device cpu")
+            raise UserError("no CPU has stored runs", _one_with_runs(cells), "python -m core run --device cpu makes one")
         labels = found["gpu_label"].unique()
         return found, "cpu", str(labels[0]) if len(labels) == 1 else "CPU", ()
     for column in ("gpu_key", "gpu_label", "device_name"):
@@ -314,11 +314,13 @@ def _by_catalogue_name(cells: pd.DataFrame, name: str) -> tuple[pd.DataFrame, st
         match = by_human_name(name)
     except UserError:
         raise _unknown_gpu(name, cells) from None
+    if match.count != 1:
+        raise UserError(f"{name!r} means {match.count} GPUs", "one GPU", "stored cells are of one board each")
     with_runs = [
         gpu for gpu in (match.gpu, *match.alternatives) if gpu.key and (cells["gpu_key"] == gpu.key).any()
     ]
     if not with_runs:
-        raise UserError(f"{match.gpu.name} has no stored run", _cards_with_runs(cells),
+        raise UserError(f"{match.gpu.name} has no stored run", _one_with_runs(cells),
                         f'python -m core specs "{name}" shows its data sheet')
     gpu = with_runs[0]
     found = cells[cells["gpu_key"] == gpu.key]
@@ -343,14 +345,23 @@ def _unknown_gpu(name: str, cells: pd.DataFrame) -> UserError:
         try:
             by_human_name(name)
         except UserError as error:
-            return UserError(f"{name!r} is no GPU, run or run file", error.expected, _cards_with_runs(cells))
+            return UserError(f"{name!r} is no GPU, run or run file", error.expected, _stored(cells))
     return UserError(f"{name!r} is no GPU, run or run file", f"one of {', '.join(dict.fromkeys(names))}",
-                     _cards_with_runs(cells))
+                     _stored(cells))
 
 
-def _cards_with_runs(cells: pd.DataFrame) -> str:
-    labels = sorted(str(label) for label in cells["gpu_label"].dropna().unique())
-    return f"stored runs exist for {', '.join(labels)}" if labels else "no runs are stored yet"
+def _stored(cells: pd.DataFrame) -> str:
+    labels = _labels(cells)
+    return f"stored runs are of {', '.join(labels)}" if labels else "no runs are stored yet"
+
+
+def _one_with_runs(cells: pd.DataFrame) -> str:
+    labels = _labels(cells)
+    return f"one that has: {', '.join(labels)}" if labels else "some run (none is stored yet)"
+
+
+def _labels(cells: pd.DataFrame) -> list[str]:
+    return sorted(str(label) for label in cells["gpu_label"].dropna().unique())
 
 
 def _check_trackers(names: Sequence[str], cells: pd.DataFrame) -> None:

@@ -28,7 +28,7 @@ POLL_S = 0.2
 
 @dataclass
 class Progress:
-    """What the run file says so far. `total` counts cell lines; None until the plan is written."""
+    """What the run file says so far. `total` counts the cells of this start; None until the plan is written."""
 
     total: int | None = None
     cells: list[Cell] = field(default_factory=list)
@@ -67,11 +67,13 @@ class Progress:
             self.end = record
         elif isinstance(record, Note):
             self.end = None  # whatever follows an end belongs to a resumed run
-            if record.event == "plan":
-                self.total = _whole(record.data.get("cells"))
+            if record.event in ("plan", "resumed"):
+                self.total = _whole(record.data.get("remaining", record.data.get("cells")))
+                self.running = None
+            elif record.event == "queued":
+                self.running = record.text
             elif record.event == "cell_started":
                 self.running = record.text
-                self.total = _whole(record.data.get("total")) or self.total
             elif record.event == "warning":
                 self.warnings.append(record.text)
 
@@ -90,26 +92,25 @@ def describe(cell: Cell) -> str:
 
 @dataclass
 class Runner:
-    """The measuring process. Ctrl-C in this terminal does not reach it: it is asked to stop through its run folder."""
+    """The measuring process, in a session of its own: Ctrl-C in this terminal reaches it only through `ask_to_stop`."""
 
     process: subprocess.Popen[bytes]
-    runs: RunsFolder
-    run_id: str
     _stderr: list[str] = field(default_factory=list)
 
     @classmethod
-    def start(cls, arguments: list[str], runs: RunsFolder, run_id: str) -> Runner:
-        """Start `python -m core.measure run` with `arguments`; the run id and the runs folder are added."""
+    def start(cls, arguments: list[str], runs: RunsFolder) -> Runner:
+        """Start `python -m core.measure run` with these sweep options and this runs folder."""
         runs.root.mkdir(parents=True, exist_ok=True)
         # The package may not be installed: the child finds it where this process found it.
         root = str(Path(core.__file__).resolve().parent.parent)
         path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
         process = subprocess.Popen(
-            [sys.executable, "-m", "core.measure", "run", *arguments, "--runs", str(runs.root), "--run-id", run_id],
+            # -P: a folder called core where the command was typed must not stand in for ours.
+            [sys.executable, "-P", "-m", "core.measure", "run", *arguments, "--runs", str(runs.root)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
             env={**os.environ, "PYTHONPATH": path},
         )
-        runner = cls(process, runs, run_id)
+        runner = cls(process)
         threading.Thread(target=runner._drain, daemon=True).start()
         return runner
 
@@ -126,10 +127,12 @@ class Runner:
         return self._stderr[-1].removeprefix("error: ") if self._stderr else ""
 
     def ask_to_stop(self) -> None:
-        self.runs.request_stop(self.run_id)
+        """Once: the runner stops behind the running cell. Twice: at once, and its file says so."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the process and its workers at once."""
+        """End the process and its workers, whatever they do; the run can still be resumed."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 

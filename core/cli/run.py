@@ -81,22 +81,26 @@ def _measure(arguments: argparse.Namespace) -> int:
         progress.cells.clear()  # what is there already is not news
     else:
         run_id = new_run_id()
+        options += ["--run-id", run_id]
         path = Path(arguments.out) if arguments.out else runs.run_file(run_id)
         if arguments.out:
             if path.exists():
                 raise UserError(f"{path.name} exists already", "a new file name", "use --resume to continue it")
             options += ["--out", str(path)]
-    runner = Runner.start(options, runs, run_id)
+    runner = Runner.start(options, runs)
     with _StopOnInterrupt(runner):
         show = _LiveView(quiet=arguments.json)
         with show:
             for new in follow(runner, path, progress):
                 show.update(progress, new)
     code = runner.process.wait()
-    if code != 0:
+    every_cell_failed = code == 1 and progress.end is not None and progress.end.state == "done"
+    if code != 0 and not every_cell_failed:
         return _failed(runner, code, path, progress)
     _finish(arguments, runs, run_id, path, progress)
-    return 0
+    if every_cell_failed:
+        print("error: no cell could be measured; the reasons are in the run file", file=sys.stderr)
+    return code
 
 
 def database_path(given: str | None) -> Path:
@@ -141,10 +145,10 @@ def _failed(runner: Runner, code: int, path: Path, progress: Progress) -> int:
 
 
 class _StopOnInterrupt:
-    """Ctrl-C once: stop after the running cell. Twice: now. SIGTERM: as once."""
+    """Ctrl-C once: stop after the running cell. Twice: now. Three times: without a word. SIGTERM counts as Ctrl-C."""
 
     def __init__(self, runner: Runner) -> None:
-        self.runner, self.asked = runner, False
+        self.runner, self.asked = runner, 0
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> _StopOnInterrupt:
@@ -157,12 +161,13 @@ class _StopOnInterrupt:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        self.asked += 1
+        if self.asked > 2:
             self.runner.kill()
             return
-        self.asked = True
         self.runner.ask_to_stop()
-        print("\nStopping after the running cell; Ctrl-C again ends it now.", file=sys.stderr)
+        text = "Stopping after the running cell; Ctrl-C again ends it now." if self.asked == 1 else "Ending it now."
+        print(f"\n{text}", file=sys.stderr)
 
 
 class _LiveView:
@@ -290,6 +295,8 @@ def _twin(db: str | None, run_id: str, path: Path, stored: bool) -> dict[str, An
     from core.answers.coverage import twin_of_run
     from core.store import open_reading
 
+    if not stored and not database_path(db).exists():
+        return None  # a run that is to be carried elsewhere leaves no database behind
     try:
         with open_reading(db) as store:
             return twin_of_run(store, run_id if stored else str(path))
