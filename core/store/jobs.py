@@ -17,6 +17,10 @@ from core.errors import UserError
 from core.records import RunsFolder, last_line, new_run_id
 from core.records.runs_folder import State
 
+# -P: a folder called core where the app was started must not stand in for ours.
+RUNNER = ("-P", "-m", "core.measure")
+"""What Python is given to run a sweep."""
+
 _children: list[subprocess.Popen[bytes]] = []
 _children_guard = threading.Lock()
 _LOG_TAIL_BYTES = 4096
@@ -87,8 +91,7 @@ def _start(arguments: Sequence[str], runs: RunsFolder, run_id: str) -> None:
     path = os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")]))
     with open(folder / "stdout.log", "ab") as log:
         child = subprocess.Popen(
-            # -P: a folder called core where the app was started must not stand in for ours.
-            [sys.executable, "-P", "-m", "core.measure", *arguments], stdin=subprocess.DEVNULL, stdout=log,
+            [sys.executable, *RUNNER, *arguments], stdin=subprocess.DEVNULL, stdout=log,
             stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, "PYTHONPATH": path},
         )
     runs.write_runner(run_id, child.pid)
