@@ -81,11 +81,20 @@ def new_target(request: SweepRequest, runs: RunsFolder, run_id: str | None = Non
     """A new run in the runs folder, or in the file `out`. Raises UserError when the file is there already."""
     run_id = run_id or new_run_id()
     path = out or runs.run_file(run_id)
+    if path.exists() and _never_began(path):
+        path.unlink()
     if path.exists():
         raise UserError(f"{path.name} exists already", "a new file name", f"use --resume {path.name} to continue it")
     if not path.parent.exists() and out is not None:
         raise UserError(f"no folder {path.parent.name!r} for {path.name}", "an existing folder", "make it first")
     return Target(path, run_id, runs, request)
+
+
+def _never_began(path: Path) -> bool:
+    """Whether a runner was killed before its first line was whole: an empty file, or the start of a header alone."""
+    with open(path, "rb") as stream:
+        start = stream.read(1 << 16)
+    return start == b"" or (start.startswith(b'{"kind":"run",') and b"\n" not in start and len(start) < 1 << 16)
 
 
 def resumed_target(

@@ -1,0 +1,353 @@
+"""The runner with a fake worker (no torch, starts at once): lost workers, stop, budget, resume, kill -9, one device.
+
+The fake obeys the number of points of a cell: 13 dies, 17 hangs, 19 runs out of memory and asks to be replaced,
+23 answers nonsense, 29 answers a record with a negative time. Every other cell takes `SLEEP_S`.
+"""
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import UserError
+from core.measure import run
+from core.measure.__main__ import main
+from core.measure.plan import Effort, Size, SweepRequest
+from core.records import Cell, End, Note, RunsFolder, device_lock, read_run_file
+
+ROOT = Path(__file__).resolve().parent.parent
+
+FAKE_WORKER = r'''
+import json, os, signal, sys, time
+uuid, sleep_s, busy = sys.argv[1], float(sys.argv[2]), sys.argv[3] or None
+log = sys.argv[4]
+open(log, "a").write("start\n")
+def send(message): print(json.dumps(message), flush=True)
+for line in sys.stdin:
+    order = json.loads(line)
+    if order["do"] == "quit": break
+    if order["do"] == "hello":
+        send({"type": "hello", "device": {"type": "cpu", "name": "Fake", "uuid_hash": uuid},
+              "host": {"cores": 2}, "software": {"python": "3", "torch": "2.0"}, "settings": {}, "warnings": [],
+              "busy": busy})
+        continue
+    points = order["workload"]["work"]["points"]
+    cell = {"process": order["process"], "workload": order["workload"], "status": "ok",
+            "wall_ms": [1.0, 2.0, order["effort"]["sample_s"]],
+            "stages": [{"name": "other", "wall_ms": [1.0, 2.0, 3.0], "flops": 7 if order["count"] else None}]}
+    send({"type": "progress", "phase": "warmup", "count": 0})
+    time.sleep(sleep_s)
+    if points == 13: os.kill(os.getpid(), signal.SIGKILL)
+    if points == 17: time.sleep(60)
+    if points == 19: cell = {**cell, "status": "oom", "reason": "out of GPU memory", "wall_ms": [], "stages": []}
+    if points == 23: cell = {"process": "none"}
+    if points == 29: cell["wall_ms"] = [-1.0, 2.0, 3.0]
+    send({"type": "cell", "cell": cell, "retire": points == 19})
+'''
+
+
+def request(points: list[int], **changes: Any) -> SweepRequest:
+    fields: dict[str, Any] = {
+        "preset": "quick", "trackers": ("local4d:small",), "precisions": ("fp32",),
+        "sizes": tuple(Size(8, 32, 32, count) for count in points), "effort": Effort(0.1, 1.0, 3, 10),
+        "device": "cpu", "cell_timeout_s": 0.5,
+    }
+    return SweepRequest(**{**fields, **changes})
+
+
+class Bench:
+    """A runs folder and a fake worker in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.runs = folder, RunsFolder(folder / "runs")
+        (folder / "fake_worker.py").write_text(FAKE_WORKER)
+        self.log = folder / "starts.log"
+        self.said: list[str] = []
+
+    def command(self, uuid: str = "f" * 32, sleep_s: float = 0.0, busy: str = "") -> list[str]:
+        return [sys.executable, str(self.folder / "fake_worker.py"), uuid, str(sleep_s), busy, str(self.log)]
+
+    def measure(self, asked: SweepRequest, run_id: str = "run-one", **how: Any) -> int:
+        target = run.new_target(asked, self.runs, run_id)
+        return run.run_sweep(target, self.said.append, self.command(**how))
+
+    def resume(self, run_id: str = "run-one", budget_s: float | None = None, **how: Any) -> int:
+        target = run.resumed_target(self.runs.run_file(run_id), self.runs, budget_s)
+        return run.run_sweep(target, self.said.append, self.command(**how))
+
+    def records(self, kind: type, run_id: str = "run-one") -> list[Any]:
+        found = read_run_file(self.runs.run_file(run_id))
+        assert not found.problems
+        return [line.record for line in found.lines if isinstance(line.record, kind)]
+
+    def statuses(self, run_id: str = "run-one") -> dict[int, str]:
+        return {cell.workload.work.points: cell.status for cell in self.records(Cell, run_id)}
+
+    @property
+    def worker_starts(self) -> int:
+        return len(self.log.read_text().splitlines())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_one_worker_serves_all_cells_of_a_process_repeat(bench: Bench) -> None:
+    assert bench.measure(request([1, 2, 3, 4], processes=2)) == 0
+    assert len(bench.records(Cell)) == 8
+    assert bench.worker_starts == 2
+    assert [note.event for note in bench.records(Note)] == ["plan", *["cell_started"] * 8]
+    assert bench.records(End)[-1].state == "done"
+    assert bench.runs.state("run-one") == "done"
+
+
+def test_a_cell_that_starts_says_which_of_how_many(bench: Bench) -> None:
+    bench.measure(request([1, 2]))
+    plan, *started = bench.records(Note)
+    assert plan.data["cells"] == 2
+    assert [(note.data["index"], note.data["total"]) for note in started] == [(0, 2), (1, 2)]
+    assert started[0].data["workload"]["work"]["tracker"] == "local4d"
+
+
+def test_a_lost_worker_costs_its_cell_and_the_sweep_goes_on(bench: Bench) -> None:
+    assert bench.measure(request([1, 13, 17, 19, 23, 29, 2])) == 0
+    assert bench.statuses() == {1: "ok", 13: "failed", 17: "timeout", 19: "oom", 23: "failed", 29: "failed", 2: "ok"}
+    reasons = {cell.workload.work.points: cell.reason for cell in bench.records(Cell)}
+    assert "SIGKILL" in reasons[13]
+    assert "no sign of life for 0.5 s in phase 'warmup'" in reasons[17]
+    assert "wall_ms" in reasons[29]
+    assert bench.records(End)[-1].state == "done"
+
+
+def test_work_counted_in_the_first_process_holds_for_the_others(bench: Bench) -> None:
+    bench.measure(request([1], processes=3))
+    assert [cell.stages[0].flops for cell in bench.records(Cell)] == [7, 7, 7]
+
+
+def test_only_lost_cells_without_any_good_one_is_a_failure(bench: Bench) -> None:
+    assert bench.measure(request([13])) == 1
+
+
+def test_a_stop_file_stops_after_the_running_cell_and_resume_does_the_rest(bench: Bench) -> None:
+    threading.Timer(0.4, lambda: bench.runs.request_stop("run-one")).start()
+    assert bench.measure(request(list(range(100, 130))), sleep_s=0.1) == 0
+    done = len(bench.records(Cell))
+    assert 0 < done < 30
+    assert bench.records(End)[-1].state == "stopped"
+    assert bench.resume() == 0
+    assert len(bench.records(Cell)) == len(bench.statuses()) == 30
+    assert [note.data["remaining"] for note in bench.records(Note) if note.event == "resumed"] == [30 - done]
+
+
+def test_resume_repeats_lost_cells_only(bench: Bench) -> None:
+    bench.measure(request([1, 13, 19]))
+    bench.resume()
+    assert sorted(cell.workload.work.points for cell in bench.records(Cell)) == [1, 13, 13, 19]
+
+
+def test_first_signal_stops_after_the_cell_and_the_second_at_once(bench: Bench) -> None:
+    def interrupt(times: int) -> None:
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+
+    threading.Timer(0.5, interrupt, [1]).start()
+    assert bench.measure(request([1, 2, 3]), sleep_s=1.0) == 0
+    assert len(bench.records(Cell)) == 1
+    threading.Timer(0.5, interrupt, [2]).start()
+    started = time.monotonic()
+    assert bench.measure(request([1, 2], cell_timeout_s=60), "run-two", sleep_s=20.0) == 0
+    assert time.monotonic() - started < 5
+    assert bench.records(Cell, "run-two") == []
+    assert bench.records(End, "run-two")[-1] == End("stopped", "interrupted", bench.records(End, "run-two")[-1].at)
+
+
+def test_a_budget_shrinks_the_samples_of_each_cell_and_ends_the_sweep(bench: Bench) -> None:
+    assert bench.measure(request([1, 2, 3, 4], budget_s=1.2), sleep_s=0.5) == 0
+    end = bench.records(End)[-1]
+    assert end.state == "stopped"
+    assert end.reason.startswith("budget of 1.2 s spent")
+    sampled_s = [cell.wall_ms[2] for cell in bench.records(Cell)]  # the fake tells its sample budget there
+    assert 2 <= len(sampled_s) < 4
+    assert sampled_s[0] == pytest.approx(1.2 / 4 * 0.5, rel=0.1)
+    assert bench.resume() == 0
+    assert bench.records(End)[-1].state == "done"
+
+
+def test_a_busy_gpu_is_refused_unless_forced_and_leaves_no_run_behind(bench: Bench) -> None:
+    with pytest.raises(UserError, match=r"the GPU is in use \(pid 7\)"):
+        bench.measure(request([1]), busy="pid 7")
+    assert not bench.runs.run_dir("run-one").exists()
+    assert bench.measure(request([1], force=True), busy="pid 7") == 0
+
+
+def test_a_second_sweep_waits_for_the_device_and_says_so(bench: Bench) -> None:
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with device_lock(bench.runs.root, "f" * 32):
+            held.set()
+            release.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(5)
+    states: list[str] = []
+
+    def watch() -> None:
+        time.sleep(0.6)
+        states.append(bench.runs.state("run-one"))
+        release.set()
+
+    threading.Thread(target=watch).start()
+    assert bench.measure(request([1])) == 0
+    thread.join()
+    assert states == ["queued"]
+    assert [note.event for note in bench.records(Note)] == ["queued", "plan", "cell_started"]
+
+
+def test_a_queued_sweep_can_be_stopped(bench: Bench) -> None:
+    release = threading.Event()
+    with device_lock(bench.runs.root, "f" * 32):
+        threading.Timer(0.3, lambda: bench.runs.request_stop("run-one")).start()
+        assert bench.measure(request([1])) == 0
+    release.set()
+    assert bench.records(End)[-1].state == "stopped"
+
+
+def test_a_run_is_not_continued_on_another_device(bench: Bench) -> None:
+    bench.measure(request([1, 13]))
+    with pytest.raises(UserError, match="made on another device"):
+        bench.resume(uuid="e" * 32)
+
+
+def test_a_torn_tail_is_cut_before_a_run_is_continued(bench: Bench) -> None:
+    bench.measure(request([1, 13]))
+    with open(bench.runs.run_file("run-one"), "ab") as stream:
+        stream.write(b'{"kind":"cell","sche')
+    bench.resume()
+    found = read_run_file(bench.runs.run_file("run-one"))
+    assert not found.problems
+    assert not found.torn
+
+
+def test_a_record_is_written_somewhere_else_with_out_and_an_existing_file_is_refused(bench: Bench) -> None:
+    out = bench.folder / "q.jsonl"
+    target = run.new_target(request([1]), bench.runs, out=out)
+    assert run.run_sweep(target, bench.said.append, bench.command()) == 0
+    assert len(read_run_file(out).lines) == 5
+    assert bench.runs.run_ids() == []
+    with pytest.raises(UserError, match=r"q\.jsonl exists already"):
+        run.new_target(request([1]), bench.runs, out=out)
+
+
+def test_a_file_that_holds_only_the_start_of_a_header_does_not_block_a_new_run(bench: Bench) -> None:
+    path = bench.runs.run_file("run-one")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b'{"kind":"run","schema":"1.')
+    assert bench.measure(request([1])) == 0
+    path.write_bytes(b"somebody's notes")
+    with pytest.raises(UserError, match="exists already"):
+        run.new_target(request([1]), bench.runs, "run-one")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--precision", "fp23"], "unknown precision"),
+        (["--nonsense"], "unrecognized arguments"),
+        (["--resume", "no-such.jsonl"], "no file no-such.jsonl"),
+        (["--resume", "x.jsonl", "--tracker", "local4d"], "--resume with --tracker"),
+    ],
+)
+def test_a_mistake_takes_one_line_on_stderr_and_exit_code_2(
+    options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *options]) == 2
+    streams = capsys.readouterr()
+    assert told in streams.err
+    assert streams.err.count("\n") == 1
+    assert streams.out == ""
+
+
+# --- kill -9 ---------------------------------------------------------------------------------------------------------
+
+PARENT = (
+    "import sys, json; from pathlib import Path; from core.measure import run; from core.records import RunsFolder\n"
+    "from core.measure.plan import SweepRequest\n"
+    "path, runs, command = Path(sys.argv[1]), RunsFolder(sys.argv[2]), json.loads(sys.argv[3])\n"
+    "if path.exists() and b'\\n' in path.read_bytes(): target = run.resumed_target(path, runs)\n"
+    "else: target = run.new_target(SweepRequest.from_json(json.loads(sys.argv[4])), runs, path.parent.name)\n"
+    "sys.exit(run.run_sweep(target, print, command))\n"
+)
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def test_nothing_is_lost_or_doubled_when_runner_or_worker_are_killed_20_times(bench: Bench) -> None:
+    asked = request(list(range(100, 160)), cell_timeout_s=5, processes=2)
+    path = bench.runs.run_file("run-kill")
+    choose = random.Random(2)
+    acknowledged: set[tuple[int, str, int]] = set()
+
+    def start() -> subprocess.Popen[bytes]:
+        arguments = [str(path), str(bench.runs.root), json.dumps(bench.command(sleep_s=0.02)),
+                     json.dumps(asked.to_json())]
+        return subprocess.Popen([sys.executable, "-c", PARENT, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL)
+
+    def cells() -> list[Cell]:
+        return [line.record for line in read_run_file(path).lines if isinstance(line.record, Cell)]
+
+    def settled() -> set[tuple[int, str, int]]:
+        lines = read_run_file(path).lines if path.exists() and path.read_bytes().count(b"\n") else ()
+        return {(line.record.process, line.record.workload.key(), line.seq) for line in lines
+                if isinstance(line.record, Cell) and line.record.status == "ok"}
+
+    kills = 0
+    while kills < 20:
+        process = start()
+        wait_until(path.exists, 10)
+        for _ in range(choose.choice([1, 1, 2, 3])):
+            time.sleep(choose.uniform(0.0, 0.12))
+            victims = children_of(process.pid) if choose.random() < 0.6 else []
+            for pid in victims[:1]:
+                os.kill(pid, signal.SIGKILL)
+                kills += 1
+        process.kill()
+        process.wait()
+        kills += 1
+        assert acknowledged <= settled()
+        acknowledged = settled()
+    final = start()
+    assert final.wait(timeout=60) == 0
+    assert acknowledged <= settled()
+    ok = [(cell.process, cell.workload.key()) for cell in cells() if cell.status == "ok"]
+    assert len(ok) == len(set(ok)), "a cell was measured twice"
+    # A cell whose worker was killed while the runner lived is a failed row; resuming measured it again.
+    assert len(ok) == 120
+    sequence = [line.seq for line in read_run_file(path).lines]
+    assert len(sequence) == len(set(sequence))
+    assert bench.runs.state("run-kill") == "done"
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
