@@ -356,7 +356,7 @@ def _memory_touched(tensors: Sequence[Tensor], first_elements: int | None) -> in
     sizes: dict[int, int] = {}
     for index, tensor in enumerate(tensors):
         elements = 1
-        for length, stride in zip(tensor.shape, tensor.stride()):  # noqa: B905 - same length
+        for length, stride in zip(tensor.shape, tensor.stride(), strict=True):
             elements *= length if stride else min(length, 1)
         if index == 0 and first_elements is not None:
             elements = min(elements, first_elements)

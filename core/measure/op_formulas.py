@@ -391,7 +391,7 @@ def _widest(tensors: Sequence[TensorArgument]) -> str:
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     axes = max(len(shape) for shape in shapes)
     padded = [(1,) * (axes - len(shape)) + shape for shape in shapes]
-    return tuple(0 if 0 in column else max(column) for column in zip(*padded))  # noqa: B905 - same length
+    return tuple(0 if 0 in column else max(column) for column in zip(*padded, strict=True))
 
 
 def _product(name: str, arguments: list[Argument]) -> TensorArgument:

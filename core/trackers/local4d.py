@@ -255,8 +255,8 @@ class Local4d(nn.Module):
         # Contiguous, or else convolutions take the channels-last layout of the input over for the whole network.
         frames = video.to(dtype).reshape(batch * total, 3, height, width).contiguous()
         pyramid = [
-            frames.new_empty(batch * total, channels, height // stride, width // stride)
-            for channels, stride in zip(LEVEL_CHANNELS, LEVEL_STRIDES)  # noqa: B905 - same length
+            frames.new_empty(batch * total, LEVEL_CHANNELS[i], height // LEVEL_STRIDES[i], width // LEVEL_STRIDES[i])
+            for i in range(len(LEVEL_CHANNELS))
         ]
         for start in range(0, batch * total, FRAME_CHUNK):
             for level, features in enumerate(self.encoder(frames[start : start + FRAME_CHUNK])):

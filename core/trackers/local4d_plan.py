@@ -123,7 +123,7 @@ def _correlation_encoder(ledger: Ledger, shape: Local4dShape, tokens: int) -> No
     pairs = 2 * tokens  # both directions
     ledger.op(2 * pairs * WINDOW * WINDOW, launches=2)
     channels_in, read = WINDOW, pairs * WINDOW * WINDOW
-    for channels, kernel, side in zip(shape.channels, shape.kernels, shape.correlation_sides()):  # noqa: B905
+    for channels, kernel, side in zip(shape.channels, shape.kernels, shape.correlation_sides(), strict=True):
         places = pairs * side * side
         ledger.convolution(read, places, channels_in, channels, kernel)
         channels_in, read = channels, places * channels

@@ -49,7 +49,7 @@ class Local4dShape:
     def correlation_sides(self) -> tuple[int, ...]:
         """Side of the square map after each convolution of the correlation encoder, starting from 2r+1."""
         sides = [2 * RADIUS + 1]
-        for kernel, stride, padding in zip(self.kernels, self.strides, self.paddings):  # noqa: B905 - same length
+        for kernel, stride, padding in zip(self.kernels, self.strides, self.paddings, strict=True):
             sides.append((sides[-1] + 2 * padding - kernel) // stride + 1)
         return tuple(sides[1:])
 
