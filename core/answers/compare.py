@@ -182,8 +182,8 @@ def cell_dict(cell: Cell) -> dict[str, Any]:
 
 def _alone(cell: Cell, other: Side) -> dict[str, Any]:
     """A cell of one side; `partner` says how it ended on the other side, None where it was never tried there."""
-    ended = other.failed[(other.failed["work_key"] == cell.work_key) & (other.failed["setting_key"] == cell.setting_key)]
-    partner = records(ended.head(1)[["status", "reason"]])
+    same = (other.failed["work_key"] == cell.work_key) & (other.failed["setting_key"] == cell.setting_key)
+    partner = records(other.failed.loc[same, ["status", "reason"]].head(1))
     return {**cell_dict(cell), "partner": partner[0] if partner else None}
 
 

@@ -295,7 +295,7 @@ def _cells_of_gpu(cells: pd.DataFrame, name: str) -> tuple[pd.DataFrame, str | N
     if name.lower() == "cpu":
         found = cells[cells["gpu_key"] == "cpu"]
         if found.empty:
-            raise UserError("no CPU has stored runs", _one_with_runs(cells), "python -m core run --device cpu makes one")
+            raise UserError("no CPU has stored runs", _one_with_runs(cells), "try: python -m core run --device cpu")
         labels = found["gpu_label"].unique()
         return found, "cpu", str(labels[0]) if len(labels) == 1 else "CPU", ()
     for column in ("gpu_key", "gpu_label", "device_name"):

@@ -70,9 +70,7 @@ class Progress:
             if record.event in ("plan", "resumed"):
                 self.total = _whole(record.data.get("remaining", record.data.get("cells")))
                 self.running = None
-            elif record.event == "queued":
-                self.running = record.text
-            elif record.event == "cell_started":
+            elif record.event in ("queued", "cell_started"):
                 self.running = record.text
             elif record.event == "warning":
                 self.warnings.append(record.text)
