@@ -1,4 +1,101 @@
-"""Gap."""
-from pages.parts import shell
+"""Gap: two selections, the verdict on their ratio, and where the time goes."""
+import streamlit as st
+
+from core import units
+from core.answers import sentences
+from core.answers.selection import Filters
+from core.charts import gap, tables
+from core.records import PRECISIONS
+from pages.parts import choose, shell, show, stored, view
+
+SAME = "as measured"
 
 shell.start("Gap")
+
+cells = stored.ok_cells()
+if not len(cells):
+    show.empty("Nothing is measured here yet, so there is no gap to explain.",
+               "Measure this machine, or bring a run file. Two numbers from elsewhere are explained on the Overview.",
+               "Sweep", "Measure this machine")
+    st.stop()
+
+# Choose: two sides, each a GPU type or a run, each with a precision; then the work.
+start = tables.opening_sides(cells)
+bar = st.columns([4, 2, 4, 2])
+with bar[0]:
+    baseline = choose.side("Baseline", stored.runs(), cells, "baseline", choose.selector(*start["baseline"]))
+with bar[1]:
+    baseline_precision = view.choice("Precision of baseline", [SAME, *PRECISIONS], key="baseline_precision",
+                                     default=start["baseline_precision"])
+with bar[2]:
+    target = choose.side("Target", stored.runs(), cells, "target", choose.selector(*start["target"]))
+with bar[3]:
+    target_precision = view.choice("Precision of target", [SAME, *PRECISIONS], key="target_precision",
+                                   default=start["target_precision"])
+
+
+def with_precision(head: str, precision: str) -> str:
+    return head if precision == SAME else f"{head},precision={precision}"
+
+
+sides = with_precision(baseline, baseline_precision), with_precision(target, target_precision)
+answer = show.asked(lambda: stored.explained(*sides, Filters()))
+if answer is None:
+    st.stop()
+works = tables.other_works(answer)
+if len(works) > 1:
+    picked = view.choice("Work in common", list(works), key="work")
+    if picked != next(iter(works)):
+        answer = stored.explained(*sides, tables.work_filters(works[picked]))
+
+# One sentence, few numbers.
+show.sentence(answer["headline"], verdict=answer["verdict"])
+if answer["conditions"]:
+    show.note(answer["conditions"])
+ratio = answer["measured_ratio"]
+if ratio["value"] is None:
+    show.dataframe(tables.reasons_table(answer), alt="Why the two sides cannot be compared")
+    st.stop()
+expected, norm = answer["expected"], answer["norm"] or {}
+numbers = st.columns(5)
+numbers[0].metric("Measured ratio", units.ratio(ratio["value"]), delta=units.ratio_interval(ratio["low"], ratio["high"]),
+                  delta_color="off", delta_arrow="off", help=f"95 % interval, {ratio['interval'] or 'none'}.")
+numbers[1].metric("Memory bandwidth", units.ratio(expected["bandwidth"]), help="Data sheets, target over baseline.")
+numbers[2].metric("Arithmetic", units.ratio(expected["executed_precision"]),
+                  help="Data sheets: the peaks that the two precisions reach.")
+numbers[3].metric("Roofline", units.ratio(expected["roofline"]),
+                  help="Least times of all stages or operations, baseline over target, from data sheets.")
+numbers[4].metric("Healthy operations", units.ratio(norm.get("median")), delta=f"up to {units.ratio(norm['max'])}"
+                  if norm else None, delta_color="off", delta_arrow="off",
+                  help="Median of FP32 operations timed on this pair of cards, weighted by this workload's time.")
+
+# Theory against measured, then where the time goes.
+rows = tables.theory_rows(answer)
+if len(rows):
+    finding = tables.theory_finding(answer)
+    made = gap.theory_chart(rows, ratio["value"], ratio["low"], ratio["high"], answer["verdict"], finding,
+                            tables.theory_conditions(answer), show.mode())
+    show.chart(made, tables.readings_table(answer), finding, key="theory", table_label="Readings with their sources")
+if answer["stages"]:
+    finding = tables.stage_finding(answer)
+    made = gap.stage_chart(tables.stage_rows(answer), *tables.side_names(answer), finding,
+                           tables.stage_conditions(answer), show.mode())
+    show.chart(made, tables.stage_table(answer), finding, key="stages")
+
+# Detail, made when opened.
+with st.expander(tables.op_label(answer), key="ops", on_change="rerun", type="compact") as box:
+    if box.open and answer["op_diff"]:
+        show.note("Device time of one profiled forward pass, most difference first.")
+        formats = {name: st.column_config.NumberColumn(format="%.3g") for name in (
+            "baseline, ms", "target, ms", "difference, ms", "ratio", "roofline ratio", "norm, median", "norm, max")}
+        show.dataframe(tables.op_table(answer), alt="Operations of both sides", column_config=formats, height=460)
+    elif box.open:
+        show.note("A side has no op table: measure it with `--ops all`, or choose the centre size of a sweep.")
+with st.expander("Environment of both runs", key="environment", on_change="rerun", type="compact") as box:
+    if box.open:
+        show.dataframe(tables.environment_table(answer), alt="Environment of both runs, differences first")
+with st.expander("What this rests on", key="rests", on_change="rerun", type="compact") as box:
+    if box.open:
+        st.text(sentences.VERDICT_MEANINGS[answer["verdict"]])
+        for assumption in answer["assumptions"]:
+            st.text(f"- {assumption}")

@@ -3,22 +3,25 @@ import streamlit as st
 
 from core import units
 from core.answers import sentences
+from core.answers.overview import FOUNDING_PAIR, FOUNDING_PRECISION
 from core.answers.two import explain_two
-from core.charts import gap, tables
+from core.charts import gap, overview, tables
 from core.gpus import PRECISIONS
-from pages.parts import shell, show, view
+from core.store import jobs
+from pages.parts import planned, shell, show, stored, view
 
 shell.start("Overview")
 
 # Choose: two figures as people report them.
 left, right, third = st.columns([3, 3, 2])
 with left:
-    baseline = view.text("Baseline: GPU = figure", "Tesla T4=85s", key="baseline",
+    baseline = view.text("Baseline: GPU = figure", FOUNDING_PAIR[0], key="baseline",
                          help="A GPU and its time or rate: 85s, 0.5 s, 12 FPS, 3.2 s/frame, 7.4 TFLOPS.")
 with right:
-    target = view.text("Target: GPU = figure", "NVIDIA A100-SXM4-40GB=0.5s", key="target")
+    target = view.text("Target: GPU = figure", FOUNDING_PAIR[1], key="target")
 with third:
-    precision = view.choice("Precision, as stated", ["fp32", "not stated", *PRECISIONS[1:]], key="precision")
+    precision = view.choice("Precision, as stated", [*PRECISIONS, "not stated"], key="precision",
+                            default=FOUNDING_PRECISION)
 
 # Ask.
 answer = show.asked(lambda: explain_two(baseline, target, precision=None if precision == "not stated" else precision))
@@ -46,3 +49,40 @@ if answer is not None:
             st.text(sentences.VERDICT_MEANINGS[answer["verdict"]])
             for assumption in answer["assumptions"]:
                 st.text(f"- {assumption}")
+
+
+# What is measured here, and how to add this machine.
+covered = stored.coverage()
+
+
+def measure() -> None:
+    """Start the quick sweep and go to where it can be watched."""
+    st.session_state["started"] = jobs.start_sweep(["--preset", "quick"], stored.runs_folder())
+
+
+st.subheader("Measured here", anchor=False)
+button, said = st.columns([3, 9], vertical_alignment="center")
+button.button("Measure this machine (60 s)", icon=":material/play_circle:", on_click=measure, width="stretch")
+cards = planned.gpus()
+said.markdown(show.plain(tables.quick_words(cards, covered)))
+if "started" in st.session_state:
+    st.switch_page(shell.page_of("Sweep"), query_params={"run": st.session_state.pop("started")})
+
+cells = tables.coverage_cells(covered)
+if len(cells):
+    finding = tables.coverage_finding(covered)
+    made = overview.coverage_map(cells, finding, "numbers count cells, one per precision and setting", show.mode())
+    show.chart(made, cells, finding, key="coverage")
+else:
+    show.empty("Nothing is measured yet.", "The quick sweep takes about a minute, also without a GPU.")
+
+ours, theirs = st.tabs(["Measured here", "Reported by others"], key="rows", on_change="rerun")
+if ours.open:
+    with ours:
+        show.dataframe(tables.measured_table(stored.ok_cells()), alt="Measured cells", height=330,
+                       column_config={name: st.column_config.NumberColumn(format="%.4g")
+                                      for name in ("median, ms", "p5, ms", "p95, ms")})
+if theirs.open:
+    with theirs:
+        show.note("Reported: figures that others published, as their sources state them. Nothing here measured them.")
+        show.dataframe(tables.reported_table(stored.reported()), alt="Reported figures", height=330)

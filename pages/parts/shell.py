@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from core.errors import UserError
-from pages.parts import view
+from pages.parts import stored, view
 from pages.parts.navigation import PAGES, page_info
 from pages.parts.show import mode, plain
 
@@ -28,9 +28,14 @@ def main() -> None:
     st.logo(str(HERE / f"logo_{mode()}.svg"), size="large", icon_image=str(HERE / "icon.svg"))
     sections: dict[str, list[Any]] = {}
     for info in PAGES:
-        sections.setdefault(info.section, []).append(
-            st.Page(info.file, title=info.name, icon=info.icon, url_path=info.url_path, default=info is PAGES[0]))
+        sections.setdefault(info.section, []).append(page_of(info.name))
     page = st.navigation(sections, position="sidebar", expanded=True)
+    held = stored.other_holder()
+    if held is not None:
+        st.html('<div class="gs-head"><h1>Another app has the database</h1></div>')
+        st.warning(plain(held), icon=":material/lock:")
+        st.button("Try again", icon=":material/refresh:")
+        return
     view.begin(page.title)
     place = st.container()
     st.session_state[_INSIDE] = True
@@ -39,6 +44,12 @@ def main() -> None:
     finally:
         del st.session_state[_INSIDE]
     view.end(place)
+
+
+def page_of(name: str) -> Any:
+    """A page of the list as Streamlit's own object, for navigation and links."""
+    info = page_info(name)
+    return st.Page(info.file, title=info.name, icon=info.icon, url_path=info.url_path, default=info is PAGES[0])
 
 
 def start(name: str) -> None:

@@ -87,7 +87,17 @@ def _nearest(asked: str, shown: Sequence[str]) -> str | None:
         return folded[found[0]] if found else None
 
 
-def text(label: str, default: str, key: str, help: str | None = None, max_chars: int = 120) -> str:
+def choices(label: str, options: Sequence[str], key: str, placeholder: str, help: str | None = None) -> list[str]:
+    """Any of `options`, kept in the URL as repeated `?key=option`; values that are not among them are dropped."""
+    use(key)
+    for asked in st.query_params.get_all(key):
+        if asked and asked not in options:
+            _remember(f"{label.lower()} {asked[:60]!r} does not exist here")
+    return st.multiselect(label, options, key=key, placeholder=placeholder, help=help, bind="query-params")
+
+
+def text(label: str, default: str, key: str, help: str | None = None, placeholder: str | None = None) -> str:
     """A line of text, kept in the URL."""
     use(key)
-    return st.text_input(label, default, key=key, help=help, max_chars=max_chars, bind="query-params") or ""
+    return st.text_input(label, default, key=key, help=help, placeholder=placeholder, max_chars=120,
+                         bind="query-params") or ""

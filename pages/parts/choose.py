@@ -1,0 +1,65 @@
+"""Choosing devices and works: what the pages with results have in their filter bar."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from core.answers.selection import Filters
+from core.charts import tables
+from core.charts.theme import short_name
+from core.gpus import catalogue
+from core.records import PRECISIONS
+from pages.parts import view
+
+
+def selector(label: str, gpu_key: Any) -> str:
+    """How a device is named in a question: by its catalogue key, else by its label."""
+    return str(gpu_key) if isinstance(gpu_key, str) and gpu_key in catalogue() else label
+
+
+def work(cells: pd.DataFrame) -> dict[str, Any]:
+    """One work by tracker, resolution, frames and points; opens on the work that most GPU types share."""
+    works = tables.works(cells)
+    best = works.iloc[0]
+    first, second, third, fourth = st.columns([3, 2, 2, 2])
+    with first:
+        picked = view.choice("Tracker", list(dict.fromkeys(works["selector"])), key="tracker", default=best["selector"])
+    works = works[works["selector"] == picked]
+    with second:
+        sizes = works.assign(size=works["height"].astype(str) + "x" + works["width"].astype(str))
+        size = view.choice("Resolution", list(dict.fromkeys(sizes["size"])), key="resolution")
+    works = works[sizes["size"] == size]
+    with third:
+        frames = view.choice("Frames", [str(n) for n in dict.fromkeys(works["frames"])], key="frames")
+    works = works[works["frames"] == int(frames)]
+    with fourth:
+        points = view.choice("Query points", [str(n) for n in dict.fromkeys(works["points"])], key="points")
+    chosen = works[works["points"] == int(points)].iloc[0]
+    return {name: chosen[name] for name in tables.WORK_FIELDS}
+
+
+def work_filters(work: Mapping[str, Any], precision: str = "") -> Filters:
+    """The same work as filters of a question."""
+    return Filters(
+        tracker=(str(work["selector"]),), precision=(precision,) if precision else (),
+        resolution=((int(work["height"]), int(work["width"])),), frames=(int(work["frames"]),),
+        points=(int(work["points"]),) if work["points"] else (), batch=(1,))
+
+
+def precision(cells: pd.DataFrame, key: str = "precision") -> str:
+    """One of the precisions that these cells have."""
+    have = [name for name in PRECISIONS if name in set(cells["precision"])]
+    return view.choice("Precision", have, key=key)
+
+
+def side(label: str, runs: pd.DataFrame, cells: pd.DataFrame, key: str, default: str) -> str:
+    """A GPU type (its newest cells) or one run, as the head of a selection."""
+    devices = cells.drop_duplicates("gpu_label")
+    names = {selector(row.gpu_label, row.gpu_key): short_name(row.gpu_label) for row in devices.itertuples()}
+    with_cells = runs[runs["run_id"].isin(set(cells["run_id"]))]
+    for row in with_cells.itertuples():
+        names[row.run_id] = f"run {row.run_id} ({short_name(row.gpu_label)})"
+    return view.choice(label, list(names), key=key, default=default, show=lambda option: names[option])
