@@ -222,9 +222,18 @@ def test_commands_answer_while_the_app_has_the_database(shell: Shell) -> None:
     with open_app():
         assert len(shell.json("runs")["runs"]) == 2
         assert shell.json("compare", "--baseline", "t4", "--target", "h200")["n"]["cells"] == 1
+        mistake = shell.mistake("compare", "--baseline", "t4", "--target", "a100")
+        assert "one that has: H200 SXM 141GB, Tesla T4" in mistake
         path = build_run(shell.folder / "live.jsonl", "t4", run_id="20261130-120000-00000009")
         assert shell.json("ingest", str(path))["files"][0]["stored_by"] == "app"
         assert "is held by the app" in shell("ingest")[1]
+
+
+def test_two_run_files_need_no_database(shell: Shell) -> None:
+    paths = [build_run(shell.folder / f"{gpu}.jsonl", gpu, [cell(scale)]) for gpu, scale in (("t4", 6), ("cpu", 3))]
+    answer = shell.json("compare", "--baseline", str(paths[0]), "--target", f"{paths[1]},precision=fp32")
+    assert answer["rows"][0]["speedup"]["value"] == pytest.approx(2)
+    assert not (shell.folder / "results.duckdb").exists()
 
 
 def test_ingest_without_a_file_makes_the_database(shell: Shell) -> None:

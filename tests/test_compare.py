@@ -27,7 +27,8 @@ def stored(tmp_path: Path) -> Iterator[Any]:
     def make(runs: dict[Any, Iterable[Cell]], **fields: Any) -> Store:
         paths = []
         for number, (key, cells) in enumerate(runs.items()):
-            gpu, run_id, board = key if isinstance(key, tuple) else (key, f"20261130-10000{number}-0000000{number}", None)
+            own_id = f"20261130-10000{number}-0000000{number}"
+            gpu, run_id, board = key if isinstance(key, tuple) else (key, own_id, None)
             path = tmp_path / f"{len(opened)}-{number}.jsonl"
             paths.append(build_run(path, gpu, cells, run_id=run_id, board=board, **fields))
         opened.append(open_files(paths))
@@ -59,6 +60,9 @@ def test_swapped_sides_invert_the_ratio_and_its_interval(stored: Any) -> None:
     there, back = (compare(store, *sides)["rows"][0]["speedup"] for sides in (("t4", "h200"), ("h200", "t4")))
     assert back["value"] == pytest.approx(1 / there["value"])
     assert back["low"] == pytest.approx(1 / there["high"], rel=0.02)
+    told = [compare(store, *sides)["headline"].split(" (")[0] for sides in (("t4", "h200"), ("h200", "t4"))]
+    assert told[0] == told[1]  # the slower side is named first, whichever it is
+    assert "44.0 ms against 11.0 ms" in compare(store, "h200", "t4")["headline"]
 
 
 def test_the_answer_is_plain_json_without_nan(stored: Any) -> None:

@@ -77,7 +77,7 @@ def test_the_verdict_is_about_the_target_and_the_headline_says_both(store: Store
     assert answer["headline"].startswith("The Tesla T4 took 4.00x as long as the H200 SXM 141GB (")
     assert "Bandwidth says 15.0x" in answer["headline"]
     assert answer["conditions"].startswith(
-        "local4d:base, 47 frames of 256x256, 256 points, fp32: 44.0 ms against 11.0 ms; n 3 and 3")
+        "local4d:base, 47 frames of 256x256, 256 points, fp32: baseline 44.0 ms, target 11.0 ms; n 3 and 3")
 
 
 def test_swapped_sides_invert_the_ratio_and_keep_the_verdict(store: Store) -> None:

@@ -320,12 +320,24 @@ def sentence_of(pair: Compared) -> str:
     left, right = labels_of(pair)
     took = sentences.took(left, right, pair.ratio.value)
     interval = sentences.interval(pair.ratio.value, pair.ratio.low, pair.ratio.high)
+    return f"{took}{interval}: {times_in_words(pair)} for {work_in_words(pair.baseline.first)}, {_order(pair)}"
+
+
+def times_in_words(pair: Compared) -> str:
+    """Both times in one unit, the slower side first, as the sentence before tells them."""
     unit = units.time_unit([pair.baseline_time.value, pair.target_time.value])
-    return (
-        f"{took}{interval}: {units.time_ms(pair.baseline_time.value, unit)} against "
-        f"{units.time_ms(pair.target_time.value, unit)} for {work_in_words(pair.baseline.first)}, "
-        f"{precision_in_words(pair)} (n {pair.ratio.n_baseline} and {pair.ratio.n_target})"
-    )
+    slower_first = sorted((pair.baseline_time.value, pair.target_time.value), reverse=True)
+    return f"{units.time_ms(slower_first[0], unit)} against {units.time_ms(slower_first[1], unit)}"
+
+
+def _order(pair: Compared) -> str:
+    """Precision and n in the order of the sentence: the slower side first."""
+    precisions = [str(cell.first["precision"]) for cell in (pair.baseline, pair.target)]
+    n = [pair.ratio.n_baseline, pair.ratio.n_target]
+    if pair.ratio.value < 1:
+        precisions.reverse()
+        n.reverse()
+    return f"{' against '.join(dict.fromkeys(precisions))} (n {n[0]} and {n[1]})"
 
 
 def _headline(

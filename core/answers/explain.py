@@ -172,7 +172,8 @@ def _conditions(pair: Compared) -> str:
     day = max(str(cell.first["started_at"] or "")[:10] for cell in (pair.baseline, pair.target))
     return (
         f"{work_in_words(pair.baseline.first)}, {precision_in_words(pair)}: "
-        f"{units.time_ms(pair.baseline_time.value, unit)} against {units.time_ms(pair.target_time.value, unit)}; "
+        f"baseline {units.time_ms(pair.baseline_time.value, unit)}, "
+        f"target {units.time_ms(pair.target_time.value, unit)}; "
         f"n {ratio.n_baseline} and {ratio.n_target} in {ratio.processes_baseline} and {ratio.processes_target} "
         f"process{'es' if max(ratio.processes_baseline, ratio.processes_target) > 1 else ''}, {boards} "
         f"board{'s' if boards > 1 else ''}, {day}"
@@ -180,6 +181,11 @@ def _conditions(pair: Compared) -> str:
 
 
 # --- stages and operations -------------------------------------------------------------------------------------------
+
+
+def _gpu_key(cell: Cell) -> str | None:
+    key = cell.first["gpu_key"]
+    return key if isinstance(key, str) else None
 
 
 def _ceilings(card: Gpu | None, cell: Cell) -> Ceilings:
@@ -208,7 +214,7 @@ def _op_table(
         return None
     precisions = {str(pair.baseline.first["precision"]), str(pair.target.first["precision"])}
     return op_diff(
-        ops[0], ops[1], *ceilings, pair.baseline.side.gpu_key, pair.target.side.gpu_key,
+        ops[0], ops[1], *ceilings, _gpu_key(pair.baseline), _gpu_key(pair.target),
         precisions.pop() if len(precisions) == 1 else None,
     )
 
@@ -285,7 +291,7 @@ def _norm(table: pd.DataFrame | None, pair: Compared) -> Norm | None:
     if table is None or len(precisions) != 1 or not precisions <= set(NORM_PRECISIONS):
         return None
     by_class = table.groupby("op_class", dropna=False)["device_ms_baseline"].sum()
-    return workload_norm(by_class, pair.baseline.side.gpu_key, pair.target.side.gpu_key, precisions.pop())
+    return workload_norm(by_class, _gpu_key(pair.baseline), _gpu_key(pair.target), precisions.pop())
 
 
 # --- beside the ratio ------------------------------------------------------------------------------------------------

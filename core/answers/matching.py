@@ -191,7 +191,7 @@ def work_in_words(row: Mapping[str, Any]) -> str:
     variant = f":{work['variant']}" if work["variant"] else ""
     parts = [f"{work['tracker']}{variant}", f"{work['frames']} frames of {work['height']}x{work['width']}"]
     if work["points"] is not None:
-        parts.append(f"{work['points']} points")
+        parts.append(f"{work['points']} point{'' if work['points'] == 1 else 's'}")
     if work["batch"] not in (None, 1):
         parts.append(f"batch {work['batch']}")
     return ", ".join(parts)

@@ -10,13 +10,13 @@ import dataclasses
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from core.errors import UserError
-from core.records import ORIGINS, PRECISIONS, SettingKey, WorkKey, valid_run_id
+from core.records import ORIGINS, PRECISIONS, RunHeader, SettingKey, WorkKey, valid_run_id
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -266,11 +266,39 @@ def _without_ok(failed: pd.DataFrame, ok: pd.DataFrame) -> pd.DataFrame:
 def _file_of(head: str) -> Path | None:
     """The path, if the head looks like one; a missing file is told by the reader."""
     path = Path(head)
-    if head.endswith((".jsonl", ".jsonl.gz")) or path.is_file():
+    if head.endswith((".jsonl", ".jsonl.gz")) or (path.is_file() and not _names_a_card(head)):
         return path
     if "/" in head and not _names_a_card(head):
         raise UserError(f"no file {path.name}", "a run file (.jsonl or .jsonl.gz)", "check the path")
     return None
+
+
+def is_file(selection: Selection) -> bool:
+    """True for a selection of a run file, which needs no database."""
+    return selection.head.endswith((".jsonl", ".jsonl.gz"))
+
+
+def runs_wanted(selections: Sequence[Selection]) -> Callable[[RunHeader, str], bool]:
+    """(header, run id) -> whether a run can belong to one of these selections: what need not be read is spared."""
+    from core.gpus import by_human_name
+    from core.store.rows import gpu_identity
+
+    words = {selection.head.lower() for selection in selections}
+    keys: set[str | None] = set()
+    for selection in selections:
+        try:
+            match = by_human_name(selection.head)
+        except UserError:
+            continue
+        keys |= {gpu.key for gpu in (match.gpu, *match.alternatives)}
+
+    def wanted(header: RunHeader, run_id: str) -> bool:
+        device = header.device
+        key, label = gpu_identity(device.type, device.name, device.memory_bytes, device.sm_count)
+        names = {run_id, device.name.lower(), label.lower(), (key or "").lower()}
+        return bool(words & names) or (key is not None and key in keys)
+
+    return wanted
 
 
 def _names_a_card(text: str) -> bool:

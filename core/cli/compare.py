@@ -25,11 +25,11 @@ def add_parser(commands: Any) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from core.answers.compare import compare
     from core.cli.output import print_json
-    from core.store import open_reading
+    from core.cli.reading import ask
 
     filters = filters_of(arguments)
-    with open_reading(arguments.db) as store:
-        answer = compare(store, arguments.baseline, arguments.target, filters)
+    answer = ask(arguments.db, (arguments.baseline, arguments.target),
+                 lambda store: compare(store, arguments.baseline, arguments.target, filters))
     if arguments.json:
         print_json(answer)
     else:

@@ -89,11 +89,11 @@ def _of_stored(arguments: argparse.Namespace) -> dict[str, Any]:
             raise UserError(f"--{name.replace('_', '-')} with stored sides", "a fact about two numbers, with --two",
                             "fix a field in the selection instead: h200,precision=fp32")
     from core.answers.explain import explain
-    from core.store import open_reading
+    from core.cli.reading import ask
 
     filters = filters_of(arguments)
-    with open_reading(arguments.db) as store:
-        return explain(store, arguments.baseline, arguments.target, filters)
+    return ask(arguments.db, (arguments.baseline, arguments.target),
+               lambda store: explain(store, arguments.baseline, arguments.target, filters))
 
 
 # --- as text ---------------------------------------------------------------------------------------------------------
