@@ -316,7 +316,7 @@ def test_a_run_as_json_is_one_document(shell: Shell, fake_runner: Callable[[], l
     assert "--out" in fake_runner()
     assert not (shell.folder / "results.duckdb").exists()
     code, out, _ = shell("run", "--device", "cpu", "--out", "r.jsonl")
-    assert (code, "Take it in with: python -m core ingest r.jsonl" in out) == (0, True)
+    assert (code, "Take it in with:\n  python -m core ingest r.jsonl\n" in out) == (0, True)
     assert "q.jsonl exists already" in shell.mistake("run", "--device", "cpu", "--out", "q.jsonl")
 
 
@@ -332,7 +332,7 @@ def test_a_runner_that_dies_is_a_failure_and_keeps_what_was_measured(
     assert code == 1
     assert "fp32: 440 ms" in out
     assert err.startswith("error: the measuring process ended with code 1: out of luck\n")
-    assert "go on with: python -m core run --resume" in err
+    assert "go on with:\n  python -m core run --resume" in err
 
 
 def test_ctrl_c_stops_behind_the_running_cell(

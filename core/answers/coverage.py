@@ -5,6 +5,7 @@ A partner did the same work on another card; where nothing did, the most similar
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -209,5 +210,5 @@ def twin_of_run(store: Store, selection: str) -> dict[str, Any] | None:
     return json_value({
         "run_id": row["run_id"], "gpu": row["gpu_label"], "gpu_key": row["gpu_key"], "cells": number,
         "headline": f"Shipped twin: {sentence_of(pair)}.",
-        "command": f"python -m core compare --baseline {row['run_id']} --target {selection}",
+        "command": f"python -m core compare --baseline {row['run_id']} --target {shlex.quote(selection)}",
     })

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -87,12 +88,15 @@ def _measure(arguments: argparse.Namespace) -> int:
             if path.exists():
                 raise UserError(f"{path.name} exists already", "a new file name", "use --resume to continue it")
             options += ["--out", str(path)]
-    runner = Runner.start(options, runs)
-    with _StopOnInterrupt(runner):
-        show = _LiveView(quiet=arguments.json)
-        with show:
-            for new in follow(runner, path, progress):
-                show.update(progress, new)
+    with _LiveView(quiet=arguments.json) as show:
+        runner = Runner.start(options, runs)
+        with _StopOnInterrupt(runner):
+            try:
+                for new in follow(runner, path, progress):
+                    show.update(progress, new)
+            except BaseException:
+                runner.ask_to_stop()  # nobody watches it any more
+                raise
     code = runner.process.wait()
     every_cell_failed = code == 1 and progress.end is not None and progress.end.state == "done"
     if code != 0 and not every_cell_failed:
@@ -140,7 +144,7 @@ def _failed(runner: Runner, code: int, path: Path, progress: Progress) -> int:
     how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     print(f"error: the measuring process {how}{': ' + reason if reason else ''}", file=sys.stderr)
     if path.exists():
-        hint(f"What was measured is kept; go on with: python -m core run --resume {path}")
+        hint(f"What was measured is kept; go on with:\n  python -m core run --resume {shlex.quote(str(path))}")
     return 1
 
 
@@ -251,13 +255,13 @@ def _finish(arguments: argparse.Namespace, runs: RunsFolder, run_id: str, path: 
         say(f"Note: {text}")
     if state != "done":
         reason = f" ({progress.end.reason})" if progress.end and progress.end.reason else ""
-        say(f"The sweep was {state}{reason}; go on with: python -m core run --resume {path}")
+        print(f"The sweep was {state}{reason}; go on with:\n  python -m core run --resume {shlex.quote(str(path))}")
     print(f"Run {run_id}: {path}")
     if not stored:
-        print(f"Take it in with: python -m core ingest {path}")
+        print(f"Take it in with:\n  python -m core ingest {shlex.quote(str(path))}")
     if twin:
         say(twin["headline"])
-        print(f"Compare with it: {twin['command']}")
+        print(f"Compare with it:\n  {twin['command']}")
 
 
 def _summary(cells: list[Any]) -> list[dict[str, Any]]:
