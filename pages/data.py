@@ -1,4 +1,176 @@
-"""Data."""
-from pages.parts import shell
+"""Data: run files in, looked at before they count; runs listed, exported, taken back."""
+
+import streamlit as st
+
+from core.charts import tables
+from core.store import queries, uploads
+from core.store.export import export_csv, export_run
+from pages.parts import shell, show, stored, view
+
+ROUND = "upload_round"
 
 shell.start("Data")
+store, folder = stored.store(), stored.runs_folder()
+runs = stored.runs()
+
+show.sentence(tables.runs_sentence(runs) + ".")
+status = store.status()
+for problem in (*status.errors, *status.notices):
+    st.warning(show.plain(problem), icon=":material/info:")
+
+
+# --- in: upload, look, confirm ---
+
+
+def accept(files: list[tuple[bytes, uploads.Preview]]) -> None:
+    """Keep the looked-at files; the ingester takes them in within a second. Then offer an empty uploader again."""
+    for data, found in files:
+        show.asked(lambda data=data, found=found: uploads.accept(folder, data, found.name, found=found))
+    st.session_state[ROUND] = st.session_state.get(ROUND, 0) + 1
+    st.toast(f"{len(files)} file{'' if len(files) == 1 else 's'} kept; the runs appear below.", icon=":material/check:")
+
+
+@st.cache_data(max_entries=20, show_spinner="Reading the file in a limited process")
+def look(data: bytes, name: str, data_version: int) -> uploads.Preview:
+    return uploads.preview(data, name, store)
+
+
+st.subheader("Add run files", anchor=False)
+given = st.file_uploader(
+    "Run files (.jsonl or .jsonl.gz, up to 50 MB each)",
+    type=["jsonl", "gz"],
+    accept_multiple_files=True,
+    key=f"upload_{st.session_state.get(ROUND, 0)}",
+    help="A run file comes from `python -m core run --out FILE.jsonl` on another machine. It is read in a limited "
+    "process and counts only after you confirm.",
+)
+ready = []
+for file in given or []:
+    data = file.getvalue()
+    found = show.asked(lambda data=data, file=file: look(data, file.name, stored.version()))
+    if found is None:
+        continue
+    with st.container(border=True):
+        st.text(tables.preview_sentence(found))
+        show.dataframe(tables.preview_table(found), alt="Runs in the file")
+        if found.problems:
+            show.note("Lines that cannot be read, and what was expected there:")
+            show.dataframe(tables.problem_table(found), alt="Problems by line and field")
+    if not found.already_known:
+        ready.append((data, found))
+if ready:
+    st.button(
+        f"Add {len(ready)} file{'' if len(ready) == 1 else 's'}",
+        type="primary",
+        icon=":material/add:",
+        on_click=accept,
+        args=[ready],
+        key="confirm",
+    )
+
+# --- what is here ---
+
+st.subheader("Runs", anchor=False)
+if not len(runs):
+    show.empty(
+        "No runs are stored yet.", "Add a run file above, or measure this machine.", "Sweep", "Measure this machine"
+    )
+else:
+    show.dataframe(tables.run_table(runs), alt="Stored runs, newest first")
+    left, middle, right, last = st.columns([5, 2, 2, 2], vertical_alignment="bottom")
+    names = {row.run_id: f"{row.run_id}, {row.gpu_label}" for row in runs.itertuples()}
+    with left:
+        run_id = view.choice("Run", list(names), key="run", show=lambda key: names[key])
+    middle.download_button(
+        "Run file",
+        data=lambda: export_run(store, run_id),
+        file_name=f"{run_id}.jsonl",
+        mime="application/jsonl",
+        icon=":material/download:",
+        on_click="ignore",
+        width="stretch",
+        help="Its lines as they came in: drop it on another Gapscope.",
+    )
+    right.download_button(
+        "Cells as CSV",
+        data=lambda: export_csv(queries.cells(store, run_ids=[run_id])),
+        file_name=f"{run_id}.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        width="stretch",
+    )
+
+
+# --- out: undo, delete, restore ---
+
+
+@st.dialog("Delete this run?")
+def confirm_delete(run_id: str) -> None:
+    st.text(f"{run_id} leaves every page and answer. Its file stays, and it can be restored below.")
+    if st.button("Delete", type="primary", icon=":material/delete:", key="delete_yes"):
+        uploads.delete_run(folder, run_id)
+        st.rerun()
+
+
+def undo(upload_id: str) -> None:
+    show.asked(lambda: uploads.undo(folder, upload_id))
+
+
+def redo(upload_id: str) -> None:
+    show.asked(lambda: uploads.redo(folder, upload_id))
+
+
+def restore(run_id: str) -> None:
+    show.asked(lambda: uploads.restore_run(folder, run_id))
+
+
+if len(runs) and last.button("Delete", icon=":material/delete:", key="delete", width="stretch"):
+    confirm_delete(run_id)
+
+history = uploads.history(folder)
+if history:
+    st.subheader("Uploads", anchor=False)
+    for record in history[:10]:
+        left, right = st.columns([10, 2], vertical_alignment="center")
+        left.text(tables.upload_words(record))
+        if record.active:
+            right.button(
+                "Undo",
+                icon=":material/undo:",
+                on_click=undo,
+                args=[record.upload_id],
+                key=f"undo_{record.upload_id}",
+                width="stretch",
+            )
+        else:
+            right.button(
+                "Bring back",
+                icon=":material/redo:",
+                on_click=redo,
+                args=[record.upload_id],
+                key=f"redo_{record.upload_id}",
+                width="stretch",
+            )
+hidden = queries.hidden_runs(store)
+if hidden:
+    st.subheader("Deleted runs", anchor=False)
+    for name in hidden[:10]:
+        left, right = st.columns([10, 2], vertical_alignment="center")
+        left.text(name)
+        right.button(
+            "Restore",
+            icon=":material/restore_from_trash:",
+            on_click=restore,
+            args=[name],
+            key=f"restore_{name}",
+            width="stretch",
+        )
+problems = queries.problems(store)
+if len(problems):
+    with st.expander(
+        f"Lines that do not count ({len(problems)})", key="problems", on_change="rerun", type="compact"
+    ) as box:
+        if box.open:
+            show.note("They are kept in their files and left out of every answer.")
+            show.dataframe(tables.stored_problem_table(problems), alt="Lines that do not count, with the reason")

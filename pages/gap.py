@@ -1,4 +1,5 @@
 """Gap: two selections, the verdict on their ratio, and where the time goes."""
+
 import streamlit as st
 
 from core import units
@@ -14,9 +15,12 @@ shell.start("Gap")
 
 cells = stored.ok_cells()
 if not len(cells):
-    show.empty("Nothing is measured here yet, so there is no gap to explain.",
-               "Measure this machine, or bring a run file. Two numbers from elsewhere are explained on the Overview.",
-               "Sweep", "Measure this machine")
+    show.empty(
+        "Nothing is measured here yet, so there is no gap to explain.",
+        "Measure this machine, or bring a run file. Two numbers from elsewhere are explained on the Overview.",
+        "Sweep",
+        "Measure this machine",
+    )
     st.stop()
 
 # Choose: two sides, each a GPU type or a run, each with a precision; then the work.
@@ -25,13 +29,15 @@ bar = st.columns([4, 2, 4, 2])
 with bar[0]:
     baseline = choose.side("Baseline", stored.runs(), cells, "baseline", choose.selector(*start["baseline"]))
 with bar[1]:
-    baseline_precision = view.choice("Precision of baseline", [SAME, *PRECISIONS], key="baseline_precision",
-                                     default=start["baseline_precision"])
+    baseline_precision = view.choice(
+        "Precision of baseline", [SAME, *PRECISIONS], key="baseline_precision", default=start["baseline_precision"]
+    )
 with bar[2]:
     target = choose.side("Target", stored.runs(), cells, "target", choose.selector(*start["target"]))
 with bar[3]:
-    target_precision = view.choice("Precision of target", [SAME, *PRECISIONS], key="target_precision",
-                                   default=start["target_precision"])
+    target_precision = view.choice(
+        "Precision of target", [SAME, *PRECISIONS], key="target_precision", default=start["target_precision"]
+    )
 
 
 def with_precision(head: str, precision: str) -> str:
@@ -58,37 +64,73 @@ if ratio["value"] is None:
     st.stop()
 expected, norm = answer["expected"], answer["norm"] or {}
 numbers = st.columns(5)
-numbers[0].metric("Measured ratio", units.ratio(ratio["value"]), delta=units.ratio_interval(ratio["low"], ratio["high"]),
-                  delta_color="off", delta_arrow="off", help=f"95 % interval, {ratio['interval'] or 'none'}.")
+numbers[0].metric(
+    "Measured ratio",
+    units.ratio(ratio["value"]),
+    delta=units.ratio_interval(ratio["low"], ratio["high"]),
+    delta_color="off",
+    delta_arrow="off",
+    help=f"95 % interval, {ratio['interval'] or 'none'}.",
+)
 numbers[1].metric("Memory bandwidth", units.ratio(expected["bandwidth"]), help="Data sheets, target over baseline.")
-numbers[2].metric("Arithmetic", units.ratio(expected["executed_precision"]),
-                  help="Data sheets: the peaks that the two precisions reach.")
-numbers[3].metric("Roofline", units.ratio(expected["roofline"]),
-                  help="Least times of all stages or operations, baseline over target, from data sheets.")
-numbers[4].metric("Healthy operations", units.ratio(norm.get("median")), delta=f"up to {units.ratio(norm['max'])}"
-                  if norm else None, delta_color="off", delta_arrow="off",
-                  help="Median of FP32 operations timed on this pair of cards, weighted by this workload's time.")
+numbers[2].metric(
+    "Arithmetic",
+    units.ratio(expected["executed_precision"]),
+    help="Data sheets: the peaks that the two precisions reach.",
+)
+numbers[3].metric(
+    "Roofline",
+    units.ratio(expected["roofline"]),
+    help="Least times of all stages or operations, baseline over target, from data sheets.",
+)
+numbers[4].metric(
+    "Healthy operations",
+    units.ratio(norm.get("median")),
+    delta=f"up to {units.ratio(norm['max'])}" if norm else None,
+    delta_color="off",
+    delta_arrow="off",
+    help="Median of FP32 operations timed on this pair of cards, weighted by this workload's time.",
+)
 
 # Theory against measured, then where the time goes.
 rows = tables.theory_rows(answer)
 if len(rows):
     finding = tables.theory_finding(answer)
-    made = gap.theory_chart(rows, ratio["value"], ratio["low"], ratio["high"], answer["verdict"], finding,
-                            tables.theory_conditions(answer), show.mode())
+    made = gap.theory_chart(
+        rows,
+        ratio["value"],
+        ratio["low"],
+        ratio["high"],
+        answer["verdict"],
+        finding,
+        tables.theory_conditions(answer),
+        show.mode(),
+    )
     show.chart(made, tables.readings_table(answer), finding, key="theory", table_label="Readings with their sources")
 if answer["stages"]:
     finding = tables.stage_finding(answer)
-    made = gap.stage_chart(tables.stage_rows(answer), *tables.side_names(answer), finding,
-                           tables.stage_conditions(answer), show.mode())
+    made = gap.stage_chart(
+        tables.stage_rows(answer), *tables.side_names(answer), finding, tables.stage_conditions(answer), show.mode()
+    )
     show.chart(made, tables.stage_table(answer), finding, key="stages")
 
 # Detail, made when opened.
 with st.expander(tables.op_label(answer), key="ops", on_change="rerun", type="compact") as box:
     if box.open and answer["op_diff"]:
         show.note("Device time of one profiled forward pass, most difference first.")
-        formats = {name: st.column_config.NumberColumn(format="%.3g") for name in (
-            "baseline, ms", "target, ms", "difference, ms", "ratio", "roofline ratio", "norm, median", "norm, max")}
-        show.dataframe(tables.op_table(answer), alt="Operations of both sides", column_config=formats, height=460)
+        formats = {
+            name: st.column_config.NumberColumn(format="%.3g")
+            for name in (
+                "baseline, ms",
+                "target, ms",
+                "difference, ms",
+                "ratio",
+                "roofline ratio",
+                "norm, median",
+                "norm, max",
+            )
+        }
+        show.dataframe(tables.op_table(answer), alt="Operations of both sides", column_config=formats)
     elif box.open:
         show.note("A side has no op table: measure it with `--ops all`, or choose the centre size of a sweep.")
 with st.expander("Environment of both runs", key="environment", on_change="rerun", type="compact") as box:

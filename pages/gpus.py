@@ -1,4 +1,5 @@
 """GPUs: the catalogue with the source of each value, and what others measured."""
+
 import pandas as pd
 import streamlit as st
 
@@ -34,23 +35,31 @@ numbers[5].metric("Power", units.watt(gpu.tdp_w))
 if len(drawn):
     finding = tables.ceiling_finding(card, ceilings)
     made = gpus.ceiling_chart(
-        drawn, key, finding, "public measurements by others, each against the printed figure it belongs to", show.mode())
-    show.chart(made, ceilings.drop(columns="share"), finding, key="ceilings", table_label="Measurements with their sources")
+        drawn, key, finding, "public measurements by others, each against the printed figure it belongs to", show.mode()
+    )
+    show.chart(
+        made, ceilings.drop(columns="share"), finding, key="ceilings", table_label="Measurements with their sources"
+    )
 else:
-    show.empty(f"Nobody's measured ceilings of the {card['name']} are in the catalogue.",
-               "Its data sheet is below; a sweep on this card measures what it reaches.")
+    show.empty(
+        f"Nobody's measured ceilings of the {card['name']} are in the catalogue.",
+        "Its data sheet is below; a sweep on this card measures what it reaches.",
+    )
 
 st.subheader("Data sheet", anchor=False)
 if gpu.notes:
     show.note(gpu.notes)
-show.dataframe(tables.spec_values(card), alt=f"Data sheet values of the {card['name']} with their sources", height=420)
+show.dataframe(tables.spec_values(card), alt=f"Data sheet values of the {card['name']} with their sources")
 
 everything = all_specs()
 st.subheader("All cards", anchor=False)
 show.note(everything["headline"])
 config = {
     "name": st.column_config.TextColumn("Card", pinned=True, width="medium"),
-    "architecture": "Architecture", "launch": "Launch", "compute_capability": "Capability", "sm_count": "SMs",
+    "architecture": "Architecture",
+    "launch": "Launch",
+    "compute_capability": "Capability",
+    "sm_count": "SMs",
     "memory_gb": st.column_config.NumberColumn("Memory, GB", format="%g"),
     "memory_bandwidth_gb_s": st.column_config.NumberColumn("Bandwidth, GB/s", format="%g"),
     "l2_cache_mb": st.column_config.NumberColumn("L2, MB", format="%g"),
@@ -59,7 +68,12 @@ config = {
     "tf32_tflops": st.column_config.NumberColumn("TF32, TFLOP/s", format="%.4g"),
     "fp16_tflops": st.column_config.NumberColumn("FP16, TFLOP/s", format="%.4g"),
     "bf16_tflops": st.column_config.NumberColumn("BF16, TFLOP/s", format="%.4g"),
-    "measured_ceilings": "Measured ceilings", "key": "Key",
+    "measured_ceilings": "Measured ceilings",
+    "key": "Key",
 }
-show.dataframe(pd.DataFrame(everything["gpus"]), alt="All cards of the catalogue", column_config=config,
-               column_order=[*[c for c in config if c != "key"], "key"], height=520)
+show.dataframe(
+    pd.DataFrame(everything["gpus"]),
+    alt="All cards of the catalogue",
+    column_config=config,
+    column_order=[*[c for c in config if c != "key"], "key"],
+)

@@ -1,4 +1,5 @@
 """Method: how it is measured and judged, from the one text that the repository has about it."""
+
 from pathlib import Path
 
 import streamlit as st

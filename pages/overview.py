@@ -1,4 +1,5 @@
 """Overview: two numbers and what is normal about them; what is measured here."""
+
 import streamlit as st
 
 from core import units
@@ -15,13 +16,18 @@ shell.start("Overview")
 # Choose: two figures as people report them.
 left, right, third = st.columns([3, 3, 2])
 with left:
-    baseline = view.text("Baseline: GPU = figure", FOUNDING_PAIR[0], key="baseline",
-                         help="A GPU and its time or rate: 85s, 0.5 s, 12 FPS, 3.2 s/frame, 7.4 TFLOPS.")
+    baseline = view.text(
+        "Baseline: GPU = figure",
+        FOUNDING_PAIR[0],
+        key="baseline",
+        help="A GPU and its time or rate: 85s, 0.5 s, 12 FPS, 3.2 s/frame, 7.4 TFLOPS.",
+    )
 with right:
     target = view.text("Target: GPU = figure", FOUNDING_PAIR[1], key="target")
 with third:
-    precision = view.choice("Precision, as stated", [*PRECISIONS, "not stated"], key="precision",
-                            default=FOUNDING_PRECISION)
+    precision = view.choice(
+        "Precision, as stated", [*PRECISIONS, "not stated"], key="precision", default=FOUNDING_PRECISION
+    )
 
 # Ask.
 answer = show.asked(lambda: explain_two(baseline, target, precision=None if precision == "not stated" else precision))
@@ -36,14 +42,26 @@ if answer is not None:
             st.metric("Reported ratio", units.ratio(ratio), help="Baseline time over target time, as reported.")
             st.metric("Memory bandwidth", units.ratio(expected["bandwidth"]), help="Data sheets, target over baseline.")
             st.metric("FP32 arithmetic", units.ratio(expected["fp32"]), help="Data sheets, target over baseline.")
-            st.metric("Largest healthy operation", units.ratio((answer["norm"] or {}).get("max")),
-                      help="Of the operations timed on this pair of cards, the one with the largest ratio.")
+            st.metric(
+                "Largest healthy operation",
+                units.ratio((answer["norm"] or {}).get("max")),
+                help="Of the operations timed on this pair of cards, the one with the largest ratio.",
+            )
         with picture:
-            made = gap.norm_strip(tables.norm_bins(answer), tables.norm_values(answer), tables.theory_lines(answer), ratio,
-                                  answer["verdict"], tables.norm_finding(answer), tables.norm_conditions(answer), show.mode())
+            made = gap.norm_strip(
+                tables.norm_bins(answer),
+                tables.norm_values(answer),
+                tables.theory_lines(answer),
+                ratio,
+                answer["verdict"],
+                tables.norm_finding(answer),
+                tables.norm_conditions(answer),
+                show.mode(),
+            )
             show.chart(made, tables.norm_table(answer), tables.norm_alt(answer), key="norm")
-    with st.expander("Readings of the precision, sources and assumptions", key="readings", on_change="rerun",
-                     type="compact") as box:
+    with st.expander(
+        "Readings of the precision, sources and assumptions", key="readings", on_change="rerun", type="compact"
+    ) as box:
         if box.open:
             show.dataframe(tables.readings_table(answer), alt="Theory readings with their sources")
             st.text(sentences.VERDICT_MEANINGS[answer["verdict"]])
@@ -60,7 +78,7 @@ def measure() -> None:
     st.session_state["started"] = jobs.start_sweep(["--preset", "quick"], stored.runs_folder())
 
 
-st.subheader("Measured here", anchor=False)
+st.subheader("What is measured here", anchor=False)
 button, said = st.columns([3, 9], vertical_alignment="center")
 button.button("Measure this machine (60 s)", icon=":material/play_circle:", on_click=measure, width="stretch")
 cards = planned.gpus()
@@ -76,13 +94,17 @@ if len(cells):
 else:
     show.empty("Nothing is measured yet.", "The quick sweep takes about a minute, also without a GPU.")
 
-ours, theirs = st.tabs(["Measured here", "Reported by others"], key="rows", on_change="rerun")
+ours, theirs = st.tabs(["Measured", "Reported by others"], key="rows", on_change="rerun")
 if ours.open:
     with ours:
-        show.dataframe(tables.measured_table(stored.ok_cells()), alt="Measured cells", height=330,
-                       column_config={name: st.column_config.NumberColumn(format="%.4g")
-                                      for name in ("median, ms", "p5, ms", "p95, ms")})
+        show.dataframe(
+            tables.measured_table(stored.ok_cells()),
+            alt="Measured cells",
+            column_config={
+                name: st.column_config.NumberColumn(format="%.4g") for name in ("median, ms", "p5, ms", "p95, ms")
+            },
+        )
 if theirs.open:
     with theirs:
         show.note("Reported: figures that others published, as their sources state them. Nothing here measured them.")
-        show.dataframe(tables.reported_table(stored.reported()), alt="Reported figures", height=330)
+        show.dataframe(tables.reported_table(stored.reported()), alt="Reported figures")

@@ -1,4 +1,5 @@
 """Sweep: plan, start, watch live, stop, resume. All state is in the runs folder and in the URL."""
+
 import streamlit as st
 
 from core.records import PRECISIONS
@@ -10,8 +11,12 @@ from pages.parts import planned, shell, show, stored, view
 
 ACTIVE = ("running", "queued")
 STATE_WORDS = {
-    "queued": "waiting for the device", "running": "running", "done": "done", "stopped": "stopped",
-    "failed": "failed", "lost": "ended without a word",
+    "queued": "waiting for the device",
+    "running": "running",
+    "done": "done",
+    "stopped": "stopped",
+    "failed": "failed",
+    "lost": "ended without a word",
 }
 
 shell.start("Sweep")
@@ -35,27 +40,45 @@ def options() -> list[str]:
     cards = planned.gpus()
     first = st.columns([2, 3, 4, 3])
     with first[0]:
-        preset = view.choice("Preset", ["quick", "standard", "careful"], key="preset",
-                             help="What is not given below comes from here. quick takes about a minute on two CPU cores.")
+        preset = view.choice(
+            "Preset",
+            ["quick", "standard", "careful"],
+            key="preset",
+            help="What is not given below comes from here. quick takes about a minute on two CPU cores.",
+        )
     with first[1]:
         trackers = view.choices("Trackers", registry.selectors(), key="trackers", placeholder="as the preset")
     with first[2]:
         precisions = view.choices("Precisions", PRECISIONS, key="precisions", placeholder="all five")
     with first[3]:
-        names = {"auto": f"auto ({cards[0] if cards else 'CPU'})", "cpu": "CPU",
-                 **{f"cuda:{i}": f"cuda:{i} ({name})" for i, name in enumerate(cards)}}
+        names = {
+            "auto": f"auto ({cards[0] if cards else 'CPU'})",
+            "cpu": "CPU",
+            **{f"cuda:{i}": f"cuda:{i} ({name})" for i, name in enumerate(cards)},
+        }
         device = view.choice("Device", list(names), key="device", show=lambda key: names[key])
     second = st.columns([2, 2, 2, 2, 2, 2])
     texts = {}
-    for column, (name, label, hint) in zip(second, (
-        ("resolution", "Resolution", "256, 384 or 256x384: height x width, in pixels"),
-        ("frames", "Frames", "24, 47"), ("points", "Query points", "64, 256"), ("processes", "Processes", "worker "
-         "processes per cell; from five on intervals are between processes"), ("budget", "Budget", "90s, 10m"),
-        ("label", "Label", "a name for this run"),
-    ), strict=True):
+    for column, (name, label, hint) in zip(
+        second,
+        (
+            ("resolution", "Resolution", "256, 384 or 256x384: height x width, in pixels"),
+            ("frames", "Frames", "24, 47"),
+            ("points", "Query points", "64, 256"),
+            ("processes", "Processes", "worker processes per cell; from five on intervals are between processes"),
+            ("budget", "Budget", "90s, 10m"),
+            ("label", "Label", "a name for this run"),
+        ),
+        strict=True,
+    ):
         with column:
-            texts[name] = view.text(label, "", key=name, help=hint, placeholder="as the preset"
-                                    if name not in ("budget", "label") else "none")
+            texts[name] = view.text(
+                label,
+                "",
+                key=name,
+                help=hint,
+                placeholder="as the preset" if name not in ("budget", "label") else "none",
+            )
     argv = ["--preset", preset, "--device", device]
     for name, picked in (("tracker", trackers), ("precision", precisions)):
         argv += [f"--{name}", *picked] if picked else []
@@ -84,19 +107,34 @@ def live(run_id: str, seen: tuple[tuple[str, str], ...]) -> None:
         st.warning(show.plain(job.message), icon=":material/info:")
     with st.container(horizontal=True):
         if job.state in ACTIVE:
-            st.button("Stop after this cell", icon=":material/stop_circle:", on_click=stop, args=[run_id],
-                      disabled=job.stop_requested, key="stop")
+            st.button(
+                "Stop after this cell",
+                icon=":material/stop_circle:",
+                on_click=stop,
+                args=[run_id],
+                disabled=job.stop_requested,
+                key="stop",
+            )
         elif job.state != "done":
-            st.button("Resume", icon=":material/play_arrow:", on_click=resume, args=[run_id], key="resume",
-                      help="Goes on in the same file; finished cells are not repeated.")
+            st.button(
+                "Resume",
+                icon=":material/play_arrow:",
+                on_click=resume,
+                args=[run_id],
+                key="resume",
+                help="Goes on in the same file; finished cells are not repeated.",
+            )
     cells = queries.cells(stored.store(), run_ids=[run_id])
     done = tables.by_cell(cells)
     if len(done):
         newest = done.iloc[::-1].reset_index(drop=True)
         made = speedup.time_bars(
-            newest.assign(label=tables.cell_names(newest)), tables.live_finding(newest),
+            newest.assign(label=tables.cell_names(newest)),
+            tables.live_finding(newest),
             f"median of repetitions, whiskers p5 to p95; {tables.common_words(newest)}; "
-            f"{newest['gpu_label'].iloc[0]}; newest first", show.mode())
+            f"{newest['gpu_label'].iloc[0]}; newest first",
+            show.mode(),
+        )
         st.vega_lite_chart(speedup.theme.spec(made), theme=None, alt=tables.live_finding(newest), key="live_chart")
     if len(cells):
         show.dataframe(tables.live_table(cells), alt="Cells of this run, newest first")
@@ -109,8 +147,15 @@ def plan_and_start() -> None:
     if plan is None:
         return
     left, right = st.columns([3, 9], vertical_alignment="center")
-    left.button("Start", type="primary", icon=":material/play_circle:", on_click=start, args=[argv], key="start",
-                width="stretch")
+    left.button(
+        "Start",
+        type="primary",
+        icon=":material/play_circle:",
+        on_click=start,
+        args=[argv],
+        key="start",
+        width="stretch",
+    )
     right.markdown(f"**{show.plain(tables.plan_sentence(plan))}**")
     with st.expander("Plan and command", key="plan", on_change="rerun", type="compact") as box:
         if box.open:
@@ -129,8 +174,10 @@ def own_runs(states: list[jobs.Job]) -> None:
     if len(names) > 1:
         with st.expander("All sweeps of this machine", key="sweeps", on_change="rerun", type="compact") as box:
             if box.open:
-                show.dataframe(tables.job_table(states, [run_progress(folder, name) for name in names], STATE_WORDS),
-                               alt=f"Sweeps: {'; '.join(words.values())}")
+                show.dataframe(
+                    tables.job_table(states, [run_progress(folder, name) for name in names], STATE_WORDS),
+                    alt=f"Sweeps: {'; '.join(words.values())}",
+                )
 
 
 states = jobs.states(folder)
@@ -144,5 +191,8 @@ else:
     if states:
         own_runs(states)
     else:
-        show.empty("No sweep has run here yet.", "Press Start: the quick preset takes about a minute, also without a "
-                   "GPU. It goes on when you close this tab.")
+        show.empty(
+            "No sweep has run here yet.",
+            "Press Start: the quick preset takes about a minute, also without a "
+            "GPU. It goes on when you close this tab.",
+        )

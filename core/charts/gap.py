@@ -244,56 +244,93 @@ def theory_chart(
 def stage_chart(
     stages: pd.DataFrame, baseline: str, target: str, finding: str, conditions: str, mode: Mode
 ) -> alt.LayerChart:
-    """Both sides' time per stage, one under the other, longest difference first, with the ratio of each stage.
+    """Both sides' time per stage, in the given order, with the ratio of each stage at the right edge.
 
-    stages: name, baseline_ms, target_ms, ratio; the time axis turns logarithmic when it spans over 30x.
+    stages: name, baseline_ms, target_ms, ratio. Bars from zero, the baseline pale; where the times span over 30x, a
+    logarithmic axis with the baseline as a hollow and the target as a full point, so that a line's length is a ratio.
     """
-    t = TOKENS[mode]
     frame = stages.reset_index(drop=True).copy()
     unit = units.time_unit(parts.values_of(frame, "baseline_ms", "target_ms"))
-    rows = []
-    for index, row in frame.iterrows():
-        for side, shift, column in ((baseline, -0.19, "baseline_ms"), (target, 0.19, "target_ms")):
-            value = units.time_value(float(row[column]), unit) if pd.notna(row[column]) else None
-            rows.append(
-                {
-                    "y": float(index) + shift,
-                    "x": value,
-                    "side": side,
-                    "name": row["name"],  # type: ignore[arg-type]
-                    "filled": column == "target_ms",
-                    "text": units.time_ms(row[column], unit),
-                }
-            )
-    marks = pd.DataFrame(rows).dropna(subset=["x"]).astype({"x": float})
+    sides = []
+    for side, column, shift in ((baseline, "baseline_ms", -0.19), (target, "target_ms", 0.19)):
+        part = frame[["name"]].assign(
+            row=[float(i) for i in range(len(frame))],
+            side=side,
+            shift=shift,
+            full=column == "target_ms",
+            x=[units.time_value(value, unit) for value in frame[column].astype(float)],
+            text=[units.time_ms(value, unit) for value in frame[column].astype(float)],
+        )
+        sides.append(part)
+    marks = pd.concat(sides).dropna(subset=["x"]).astype({"x": float})
     marks = marks[marks["x"] > 0]
-    marks["top"], marks["bottom"] = marks["y"] - 0.15, marks["y"] + 0.15
     marks["colour"] = [theme.stage_colour(name, mode) for name in marks["name"]]
     marks["said"] = marks["name"] + ", " + marks["side"] + ": " + marks["text"]
+    names = [name.replace("_", " ") for name in frame["name"]]
     wide = parts.is_wide(list(marks["x"]))
-    domain = parts.domain_with_room(list(marks["x"]), left=0.08, right=0.3) if wide else [0.0, marks["x"].max() * 1.42]
-    marks["zero"] = domain[0]
-    x = parts.time_axis(domain, f"{unit} per forward pass" + (", logarithmic" if wide else ""), wide)
-    y = parts.row_axis([name.replace("_", " ") for name in frame["name"]], above=0.15, field="top:Q")
+    drawn = _stage_points(marks, names, unit, mode) if wide else _stage_bars(marks, names, unit)
+    ratios = frame.assign(
+        row=[float(i) for i in range(len(frame))],
+        text=[units.ratio(value) if pd.notna(value) else "" for value in frame["ratio"]],
+    )
+    ratio_text = (
+        alt.Chart(ratios)
+        .mark_text(align="right", dx=-4, fontSize=17, fontWeight=600, color=TOKENS[mode].text)
+        .encode(x=alt.value("width"), y="row:Q", text="text:N")
+    )
+    height = (48 if wide else 58) * len(frame) + 10
+    return theme.finish(
+        alt.layer(*drawn, ratio_text), mode, theme.title(finding, conditions), height, names=list(frame["name"])
+    )
+
+
+def _stage_bars(marks: pd.DataFrame, names: Sequence[str], unit: str) -> list[alt.Chart]:
+    marks = marks.assign(y=marks["row"] + marks["shift"], zero=0.0)
+    marks = marks.assign(top=marks["y"] - 0.15, bottom=marks["y"] + 0.15)
     base = alt.Chart(marks)
     bars = base.mark_bar(strokeWidth=2, cornerRadius=2).encode(
-        x=x,
+        x=parts.time_axis([0.0, marks["x"].max() * 1.42], f"{unit} per forward pass", False),
         x2="zero:Q",
-        y=y,
+        y=parts.row_axis(names, above=0.15, field="top:Q"),
         y2="bottom:Q",
         stroke=alt.Stroke("colour:N", scale=None),
         fill=alt.Fill("colour:N", scale=None),
-        fillOpacity=alt.condition("datum.filled", alt.value(1.0), alt.value(0.3)),
+        fillOpacity=alt.condition("datum.full", alt.value(1.0), alt.value(0.3)),
         description="said:N",
         tooltip=[alt.Tooltip("said:N", title=" ")],
     )
-    labels = base.mark_text(align="left", dx=8, fontSize=14).encode(x="x:Q", y="y:Q", text="text:N")
-    frame["y"] = [float(i) for i in range(len(frame))]
-    frame["text"] = [units.ratio(value) if pd.notna(value) else "" for value in frame["ratio"]]
-    ratios = (
-        alt.Chart(frame)
-        .mark_text(align="right", dx=-4, fontSize=17, fontWeight=600, color=t.text)
-        .encode(x=alt.value("width"), y="y:Q", text="text:N")
-    )
-    return theme.finish(alt.layer(bars, labels, ratios), mode, theme.title(finding, conditions), 58 * len(frame) + 10,
-        names=list(frame["name"]))
+    return [bars, base.mark_text(align="left", dx=8, fontSize=14).encode(x="x:Q", y="y:Q", text="text:N")]
+
+
+def _stage_points(marks: pd.DataFrame, names: Sequence[str], unit: str, mode: Mode) -> list[alt.Chart]:
+    domain = parts.domain_with_room(list(marks["x"]), left=0.13, right=0.26)
+    span = marks.groupby(["row", "colour"], as_index=False).agg(low=("x", "min"), high=("x", "max"))
+    upper = marks["x"] >= marks.groupby("row")["x"].transform("max")
+    base = alt.Chart(marks)
+    back = TOKENS[mode].background
+    colour = alt.Stroke("colour:N", scale=None)
+    x = parts.time_axis(domain, f"{unit} per forward pass, logarithmic", True)
+    layers: list[alt.Chart] = [
+        alt.Chart(span)
+        .mark_rule(strokeWidth=5, opacity=0.55)
+        .encode(
+            x=parts.time_axis(domain, f"{unit} per forward pass, logarithmic", True, field="low:Q"),
+            x2="high:Q",
+            y=parts.row_axis(names, field="row:Q"),
+            color=alt.Color("colour:N", scale=None),
+        ),
+        base.mark_point(size=210, strokeWidth=3, opacity=1).encode(
+            x=x,
+            y="row:Q",
+            stroke=colour,
+            fill=alt.condition("datum.full", alt.Fill("colour:N", scale=None), alt.value(back)),
+            description="said:N",
+            tooltip=[alt.Tooltip("said:N", title=" ")],
+        ),
+    ]
+    for part, align, shift in ((marks[upper], "left", 15), (marks[~upper], "right", -15)):
+        layers += [
+            mark.encode(x="x:Q", y="row:Q", text="text:N")
+            for mark in parts.label(alt.Chart(part), mode, 14, 400, align=align, dx=shift)
+        ]
+    return layers

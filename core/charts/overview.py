@@ -61,4 +61,6 @@ def coverage_map(cells: pd.DataFrame, finding: str, conditions: str, mode: Mode)
     ink = alt.condition("datum.hollow", alt.value(t.text), alt.value(t.background))
     numbers = base.mark_text(fontSize=13, fontWeight=600).encode(x=x, y=y, text="text:N", color=ink)
     more = f"; {rest} more workloads in the table" if rest > 0 else ""
-    return theme.finish(alt.layer(dots, numbers), mode, theme.title(finding, conditions + more), 48 * len(labels), names=labels)
+    return theme.finish(
+        alt.layer(dots, numbers), mode, theme.title(finding, conditions + more), 48 * len(labels), names=labels
+    )

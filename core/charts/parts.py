@@ -23,10 +23,13 @@ ROW_HEIGHT = 46
 
 
 NAME_CHARACTERS = 30
+_LINE = 17
 
 
 def name_lines(name: str, characters: int = NAME_CHARACTERS) -> list[str]:
-    """A long name in lines for an axis; never cut."""
+    """A long name in lines for an axis; never cut. A name with line breaks keeps them and is not wrapped otherwise."""
+    if "\n" in name:
+        return name.split("\n")
     return textwrap.wrap(theme.short_name(name), characters, break_long_words=True) or [""]
 
 
@@ -47,6 +50,8 @@ def name_axis(names: Sequence[str], characters: int = NAME_CHARACTERS, **style: 
 def row_axis(names: Sequence[str], above: float = 0.0, field: str = "y:Q") -> alt.Y:
     """The y axis of a chart with named rows; `above`: free rows for labels over the first one."""
     lines = [name_lines(name) for name in names]
+    heights = {len(broken) for broken in lines}
+    raised = -(heights.pop() - 1) * _LINE / 2 if len(heights) == 1 else 0.0  # lines hang from the first one's middle
     axis = alt.Axis(
         values=list(range(len(names))),
         labelExpr=f"{json.dumps(lines)}[datum.value]",
@@ -58,6 +63,8 @@ def row_axis(names: Sequence[str], above: float = 0.0, field: str = "y:Q") -> al
         labelPadding=10,
         labelFontSize=14,
         labelOverlap=False,
+        labelOffset=raised,
+        labelLineHeight=_LINE,
     )
     domain = [-0.5 - above, max(len(names) - 0.5, 0.5)]
     return alt.Y(field, axis=axis, scale=alt.Scale(domain=domain, reverse=True, nice=False, zero=False))
@@ -167,3 +174,25 @@ def label(
 def values_of(frame: pd.DataFrame, *columns: str) -> list[float]:
     """All present values of these columns, as floats."""
     return [float(value) for column in columns for value in frame[column].dropna() if math.isfinite(float(value))]
+
+
+def end_labels(
+    ends: Sequence[float],
+    texts: Sequence[str],
+    lines: Sequence[Sequence[float]],
+    domain: Sequence[float],
+    width: float = 640.0,
+    character: float = 8.0,
+) -> list[float]:
+    """Where each row's label starts: at the end of its bar, or behind the lines that it would cover.
+
+    `lines`: for each row the positions of lines across it; all positions on the logarithmic axis `domain`.
+    """
+    starts = []
+    for end, text, own in zip(ends, texts, lines, strict=True):
+        reach = math.exp(math.log(domain[1] / domain[0]) * (len(text) * character + 14) / width)
+        start = end
+        while covered := [line for line in own if start * 1.001 < line < start * reach]:
+            start = max(covered)
+        starts.append(start)
+    return starts

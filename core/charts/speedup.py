@@ -44,7 +44,15 @@ def speedup_bars(
         units.ratio(r) + ("" if low is None or math.isnan(low) else f"  ({units.ratio_interval(low, high)})")
         for r, low, high in zip(frame["x"], frame["low"].astype(float), frame["high"].astype(float), strict=True)
     ]
-    frame["said"] = frame["label"] + ": " + frame["text"] + " against " + baseline + "; " + frame["detail"].fillna("")
+    frame["said"] = (
+        frame["label"].str.replace("\n", ", ")
+        + ": "
+        + frame["text"]
+        + " against "
+        + baseline
+        + "; "
+        + frame["detail"].fillna("")
+    )
     frame["end"] = frame[["x", "high"]].astype(float).max(axis=1).clip(lower=1.0)
 
     lines = theory[theory["label"].isin(frame["label"])].copy()
@@ -82,15 +90,14 @@ def speedup_bars(
             .encode(x="x:Q", y="tag_y:Q", text="name:N")
         )
     layers.append(parts.whiskers(frame, mode))
-    frame["end"] = [
-        max([end, *lines.loc[(lines["y"] == y_row) & (lines["x"] > end), "x"]])
-        for y_row, end in zip(frame["y"], frame["end"], strict=True)
-    ]
+    frame["end"] = parts.end_labels(
+        list(frame["end"]), list(frame["text"]), [list(lines.loc[lines["y"] == y, "x"]) for y in frame["y"]], domain
+    )
     layers += [
         mark.encode(x="end:Q", y="y:Q", text="text:N")
         for mark in parts.label(alt.Chart(frame), mode, 15, 600, align="left", dx=9)
     ]
-    head = alt.Chart(pd.DataFrame({"y": [-0.6], "text": ["median time"]}))
+    head = alt.Chart(pd.DataFrame({"y": [-0.6], "text": [time_header]}))
     layers.append(
         head.mark_text(align="right", dx=-2, fontSize=13, color=t.muted).encode(
             x=alt.value("width"), y="y:Q", text="text:N"
@@ -101,7 +108,8 @@ def speedup_bars(
         for mark in parts.label(alt.Chart(frame), mode, 15, 400, align="right", dx=-2)
     ]
     chart = alt.layer(*layers)
-    height = max(int(parts.ROW_HEIGHT * (len(frame) + above)), 110)
+    tall = max(len(parts.name_lines(label)) for label in frame["label"]) > 1
+    height = max(int((parts.ROW_HEIGHT + 8 * tall) * (len(frame) + above)), 110)
     return theme.finish(chart, mode, theme.title(finding, conditions + rest), height, names=list(frame["label"]))
 
 
@@ -153,7 +161,7 @@ def time_bars(rows: pd.DataFrame, finding: str, conditions: str, mode: Mode) -> 
     frame["colour"] = [theme.gpu_colour(key if isinstance(key, str) else None, mode) for key in frame["gpu_key"]]
     frame["hollow"] = frame["origin"] == "reported"
     frame["text"] = [units.time_ms(value, unit) for value in frame["median_ms"].astype(float)]
-    frame["said"] = frame["label"] + ": " + frame["text"] + "; " + frame["detail"].fillna("")
+    frame["said"] = frame["label"].str.replace("\n", ", ") + ": " + frame["text"] + "; " + frame["detail"].fillna("")
     frame["end"] = frame[["x", "high"]].max(axis=1)
     wide = parts.is_wide(list(frame["x"]))
     values = parts.values_of(frame, "x", "low", "high")
@@ -181,8 +189,13 @@ def time_bars(rows: pd.DataFrame, finding: str, conditions: str, mode: Mode) -> 
         )
     labels = base.mark_text(align="left", dx=12, fontWeight=600, fontSize=15).encode(x="end:Q", y="y:Q", text="text:N")
     chart = alt.layer(marks, parts.whiskers(frame, mode), labels)
-    return theme.finish(chart, mode, theme.title(finding, conditions + rest), max(parts.ROW_HEIGHT * len(frame), 110),
-        names=list(frame["label"]))
+    return theme.finish(
+        chart,
+        mode,
+        theme.title(finding, conditions + rest),
+        max(parts.ROW_HEIGHT * len(frame), 110),
+        names=list(frame["label"]),
+    )
 
 
 _HEAT = {"light": ("#E4EEF7", "#0A4A7A"), "dark": ("#1F3347", "#9CCFF6")}
@@ -323,12 +336,16 @@ def size_curve(points: pd.DataFrame, axis: str, finding: str, conditions: str, m
 
 
 def _spread_ends(ends: pd.DataFrame, domain: Sequence[float], least: float = 0.062) -> pd.DataFrame:
-    """Label heights that keep their order and lie at least `least` of the axis apart."""
+    """Label heights that keep their order, lie at least `least` of the axis apart and as near their lines as can be."""
     ends = ends.sort_values("x").reset_index(drop=True)
     span = math.log(domain[1] / domain[0])
-    places = [math.log(value / domain[0]) / span for value in ends["x"]]
-    for i in range(1, len(places)):
-        places[i] = max(places[i], places[i - 1] + least)
-    over = max(places[-1] - 0.97, 0.0) if places else 0.0
-    ends["label_y"] = [domain[0] * math.exp(span * (value - over)) for value in places]
+    groups: list[tuple[float, int]] = []  # middle and number of labels of each block that touches itself
+    for value in ends["x"]:
+        middle, number = math.log(value / domain[0]) / span, 1
+        while groups and middle - groups[-1][0] < least * (number + groups[-1][1]) / 2:
+            other, count = groups.pop()
+            middle, number = (middle * number + other * count) / (number + count), number + count
+        groups.append((min(max(middle, least * number / 2), 1 - least * number / 2), number))
+    places = [middle + least * (i - (number - 1) / 2) for middle, number in groups for i in range(number)]
+    ends["label_y"] = [domain[0] * math.exp(span * place) for place in places]
     return ends

@@ -13,6 +13,7 @@ from core.analysis import norms
 from core.answers import sentences
 from core.answers.selection import Filters
 from core.charts import theme
+from core.gpus import catalogue
 
 Answer = Mapping[str, Any]
 
@@ -53,7 +54,7 @@ def theory_rows(answer: Answer) -> pd.DataFrame:
     """Every theory reading and the measured bandwidth beside them, one row each for `gap.theory_chart`."""
     frame = theory_lines(answer, all_readings=True)
     frame["name"] = [
-        f"{name}, data sheet" if judged else f"{name}, if it was on"
+        f"{name}, data sheet" if judged else f"{name}, if it was on" if "TF32" in name else f"{name}, beside"
         for name, judged in zip(frame["name"], frame["judged"], strict=True)
     ]
     ceilings = answer["expected"].get("measured_ceilings") or {}
@@ -306,18 +307,22 @@ def _spec_value(value: object) -> str:
 
 def workload_parts(cells: pd.DataFrame) -> pd.DataFrame:
     """The words of each cell's work and setting, one column per part, "" where a part is not set."""
+
     def words(column: str, text: str) -> pd.Series:
         return cells[column].map(lambda value: "" if pd.isna(value) else text.format(value))
 
     variant = cells["variant"].map(lambda value: "" if pd.isna(value) else f":{value}")
-    return pd.DataFrame({
-        "tracker": cells["tracker"].astype(str) + variant,
-        "frames": words("frames", "{} frames"),
-        "size": cells["height"].astype(str) + "x" + cells["width"].astype(str),
-        "points": words("points", "{} points"),
-        "batch": cells["batch"].map(lambda value: "" if pd.isna(value) or value == 1 else f"batch {value}"),
-        "precision": cells["precision"].astype(str),
-    }, index=cells.index)
+    return pd.DataFrame(
+        {
+            "tracker": cells["tracker"].astype(str) + variant,
+            "frames": words("frames", "{} frames"),
+            "size": cells["height"].astype(str) + "x" + cells["width"].astype(str),
+            "points": words("points", "{} points"),
+            "batch": cells["batch"].map(lambda value: "" if pd.isna(value) or value == 1 else f"batch {value}"),
+            "precision": cells["precision"].astype(str),
+        },
+        index=cells.index,
+    )
 
 
 def cell_names(cells: pd.DataFrame) -> pd.Series:
@@ -359,16 +364,24 @@ def live_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Every cell line of a run in words, newest first: for the table of a live sweep."""
     newest = cells.sort_values("seq", ascending=False)
     parts = workload_parts(newest)
-    return pd.DataFrame({
-        "workload": parts[["tracker", "frames", "size", "points", "batch"]].apply(
-            lambda row: ", ".join(word for word in row if word), axis=1),
-        "precision": parts["precision"], "process": newest["process"], "status": newest["status"],
-        "median": [units.time_ms(_number(value)) for value in newest["wall_median_ms"]],
-        "p5 to p95": [units.time_interval_ms(_number(low), _number(high))
-                      for low, high in zip(newest["wall_p5_ms"], newest["wall_p95_ms"], strict=True)],
-        "n": newest["n"], "peak memory": [units.bytes_size(_number(value)) for value in newest["peak_bytes"]],
-        "reason": newest["reason"].map(lambda value: "" if pd.isna(value) else str(value)),
-    })
+    return pd.DataFrame(
+        {
+            "workload": parts[["tracker", "frames", "size", "points", "batch"]].apply(
+                lambda row: ", ".join(word for word in row if word), axis=1
+            ),
+            "precision": parts["precision"],
+            "process": newest["process"],
+            "status": newest["status"],
+            "median": [units.time_ms(_number(value)) for value in newest["wall_median_ms"]],
+            "p5 to p95": [
+                units.time_interval_ms(_number(low), _number(high))
+                for low, high in zip(newest["wall_p5_ms"], newest["wall_p95_ms"], strict=True)
+            ],
+            "n": newest["n"],
+            "peak memory": [units.bytes_size(_number(value)) for value in newest["peak_bytes"]],
+            "reason": newest["reason"].map(lambda value: "" if pd.isna(value) else str(value)),
+        }
+    )
 
 
 def _number(value: Any) -> float | None:
@@ -381,23 +394,29 @@ def live_finding(done: pd.DataFrame) -> str:
         return f"The first cell takes {units.time_ms(done['median_ms'].iloc[0])} per forward pass"
     fastest, slowest = done.loc[done["median_ms"].idxmin()], done.loc[done["median_ms"].idxmax()]
     names = cell_names(done)
-    return (f"From {units.time_ms(fastest['median_ms'])} ({names[fastest.name]}) to "
-            f"{units.time_ms(slowest['median_ms'])} ({names[slowest.name]})")
+    return (
+        f"From {units.time_ms(fastest['median_ms'])} ({names[fastest.name]}) to "
+        f"{units.time_ms(slowest['median_ms'])} ({names[slowest.name]})"
+    )
 
 
 def plan_table(plan: Answer) -> pd.DataFrame:
     """Planned cells with predicted time and memory."""
-    return pd.DataFrame([
-        {
-            "tracker": cell["tracker"],
-            "size": f"{cell['frames']} frames, {cell['height']}x{cell['width']}, {cell['points']} points"
-                    + (f", batch {cell['batch']}" if cell["batch"] != 1 else ""),
-            "precision": cell["precision"], "process": cell["process"],
-            "one pass": _about(cell["predicted_pass_ms"]), "cell": _about(_ms(cell["predicted_s"])),
-            "memory": units.bytes_size(cell["predicted_bytes"]),
-        }
-        for cell in plan["cells"]
-    ])
+    return pd.DataFrame(
+        [
+            {
+                "tracker": cell["tracker"],
+                "size": f"{cell['frames']} frames, {cell['height']}x{cell['width']}, {cell['points']} points"
+                + (f", batch {cell['batch']}" if cell["batch"] != 1 else ""),
+                "precision": cell["precision"],
+                "process": cell["process"],
+                "one pass": _about(cell["predicted_pass_ms"]),
+                "cell": _about(_ms(cell["predicted_s"])),
+                "memory": units.bytes_size(cell["predicted_bytes"]),
+            }
+            for cell in plan["cells"]
+        ]
+    )
 
 
 def plan_sentence(plan: Answer) -> str:
@@ -462,11 +481,19 @@ def command(argv: list[str]) -> str:
 
 def job_table(jobs: list[Any], progresses: list[Any], words: Mapping[str, str]) -> pd.DataFrame:
     """Every sweep of this machine with its state and its cells."""
-    return pd.DataFrame([
-        {"run": job.run_id, "state": words[job.state], "done": progress.done, "planned": progress.cells,
-         "failed": progress.failed, "message": job.message or ""}
-        for job, progress in zip(jobs, progresses, strict=True)
-    ]).astype({"planned": "Int64"})
+    return pd.DataFrame(
+        [
+            {
+                "run": job.run_id,
+                "state": words[job.state],
+                "done": progress.done,
+                "planned": progress.cells,
+                "failed": progress.failed,
+                "message": job.message or "",
+            }
+            for job, progress in zip(jobs, progresses, strict=True)
+        ]
+    ).astype({"planned": "Int64"})
 
 
 # --- what is measured ------------------------------------------------------------------------------------------------
@@ -479,9 +506,11 @@ def coverage_cells(answer: Answer) -> pd.DataFrame:
     frame["workload"] = frame["workload"].str.replace(", ", " · ").str.replace(" of ", " · ")
     order = {gpu["label"]: place for place, gpu in enumerate(answer["gpus"])}
     works = {name: place for place, name in enumerate(dict.fromkeys(frame["workload"]))}
-    return frame.sort_values("label", key=lambda column: column.map(order), kind="stable").sort_values(
-        "workload", key=lambda column: column.map(works), kind="stable").pipe(
-        lambda table: pd.concat([table[table["label"] == gpu["label"]] for gpu in answer["gpus"]] or [table]))
+    return (
+        frame.sort_values("label", key=lambda column: column.map(order), kind="stable")
+        .sort_values("workload", key=lambda column: column.map(works), kind="stable")
+        .pipe(lambda table: pd.concat([table[table["label"] == gpu["label"]] for gpu in answer["gpus"]] or [table]))
+    )
 
 
 def coverage_finding(answer: Answer) -> str:
@@ -499,30 +528,53 @@ def measured_table(cells: pd.DataFrame) -> pd.DataFrame:
     """Stored cells in words, one row each, newest run first: who measured what, with spread and n."""
     found = by_cell(cells).sort_values(["started_at", "run_id", "seq"], ascending=[False, False, True])
     parts = workload_parts(found)
-    return pd.DataFrame({
-        "GPU": found["gpu_label"], "tracker": parts["tracker"], "frames": found["frames"], "size": parts["size"],
-        "points": found["points"], "precision": parts["precision"],
-        "median, ms": found["median_ms"], "p5, ms": found["low_ms"], "p95, ms": found["high_ms"],
-        "n": found["repetitions"], "processes": found["processes"], "origin": found["origin"],
-        "torch": found["torch"], "date": found["started_at"].str[:10], "run": found["run_id"],
-    })
+    return pd.DataFrame(
+        {
+            "GPU": found["gpu_label"],
+            "tracker": parts["tracker"],
+            "frames": found["frames"],
+            "size": parts["size"],
+            "points": found["points"],
+            "precision": parts["precision"],
+            "median, ms": found["median_ms"],
+            "p5, ms": found["low_ms"],
+            "p95, ms": found["high_ms"],
+            "n": found["repetitions"],
+            "processes": found["processes"],
+            "origin": found["origin"],
+            "torch": found["torch"],
+            "date": found["started_at"].str[:10],
+            "run": found["run_id"],
+        }
+    )
 
 
 def reported_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Published figures in words, with their source."""
-    return pd.DataFrame({
-        "GPU": rows["gpu_text"].fillna("not stated"),
-        "tracker": [f"{t}, {v}" if isinstance(v, str) else str(t)
-                    for t, v in zip(rows["tracker"], rows["variant"], strict=True)],
-        "precision as stated": rows["precision"].fillna("not stated"), "frames": rows["frames"],
-        "size": [units.MISSING if pd.isna(h) or pd.isna(w) else f"{h}x{w}"
-                 for h, w in zip(rows["height"], rows["width"], strict=True)],
-        "points": rows["points_text"].fillna(units.MISSING),
-        "time": [units.time_ms(None if pd.isna(s) else float(s) * 1e3) for s in rows["seconds"]],
-        "figure": [f"{text} {unit}" if isinstance(text, str) and isinstance(unit, str) else ""
-                   for text, unit in zip(rows["throughput_text"], rows["throughput_unit"], strict=True)],
-        "origin": rows["origin"], "source": rows["source"], "notes": rows["notes"].fillna(""),
-    })
+    return pd.DataFrame(
+        {
+            "GPU": rows["gpu_text"].fillna("not stated"),
+            "tracker": [
+                f"{t}, {v}" if isinstance(v, str) else str(t)
+                for t, v in zip(rows["tracker"], rows["variant"], strict=True)
+            ],
+            "precision as stated": rows["precision"].fillna("not stated"),
+            "frames": rows["frames"],
+            "size": [
+                units.MISSING if pd.isna(h) or pd.isna(w) else f"{h}x{w}"
+                for h, w in zip(rows["height"], rows["width"], strict=True)
+            ],
+            "points": rows["points_text"].fillna(units.MISSING),
+            "time": [units.time_ms(None if pd.isna(s) else float(s) * 1e3) for s in rows["seconds"]],
+            "figure": [
+                f"{text} {unit}" if isinstance(text, str) and isinstance(unit, str) else ""
+                for text, unit in zip(rows["throughput_text"], rows["throughput_unit"], strict=True)
+            ],
+            "origin": rows["origin"],
+            "source": rows["source"],
+            "notes": rows["notes"].fillna(""),
+        }
+    )
 
 
 def quick_words(cards: list[str], answer: Answer) -> str:
@@ -547,7 +599,8 @@ def works(cells: pd.DataFrame) -> pd.DataFrame:
     frame = cells.assign(selector=workload_parts(cells)["tracker"], points=cells["points"].astype("Int64").fillna(0))
     frame["card"] = frame["gpu_label"].where(frame["device_type"] == "cuda")
     found = frame.groupby(list(WORK_FIELDS), as_index=False).agg(
-        cards=("card", "nunique"), devices=("gpu_label", "nunique"))
+        cards=("card", "nunique"), devices=("gpu_label", "nunique")
+    )
     found["founding"] = [tuple(row) == _FOUNDING for row in found[list(WORK_FIELDS)].itertuples(index=False)]
     found["volume"] = found["frames"] * found["height"] * found["width"] * found["points"].clip(lower=1)
     return found.sort_values(["cards", "founding", "volume"], ascending=False).reset_index(drop=True)
@@ -566,7 +619,8 @@ def device_order(cells: pd.DataFrame) -> pd.DataFrame:
     """Devices of these cells, slowest first: gpu_label, gpu_key, device_type, median_ms of its fastest cell."""
     found = by_cell(cells)
     found = found.groupby("gpu_label", as_index=False).agg(
-        gpu_key=("gpu_key", "first"), device_type=("device_type", "first"), median_ms=("median_ms", "min"))
+        gpu_key=("gpu_key", "first"), device_type=("device_type", "first"), median_ms=("median_ms", "min")
+    )
     return found.sort_values("median_ms", ascending=False).reset_index(drop=True)
 
 
@@ -575,21 +629,39 @@ def speedup_rows(answers: list[Answer], baseline: str, baseline_key: str | None)
     rows = []
     for answer in answers:
         for row in answer["rows"][:1]:
-            rows.append({
-                "label": row["target"]["gpu"], "gpu_key": row["target"]["gpu_key"], "ratio": row["speedup"]["value"],
-                "low": row["speedup"]["low"], "high": row["speedup"]["high"],
-                "time": units.time_ms(row["target_ms"]), "origin": row["target"]["origin"],
-                "interval": row["speedup"]["interval"], "n": row["n"]["target"], "boards": row["boards"],
-                "verdict": sentences.VERDICT_WORDS[row["verdict"]],
-                "detail": f"n {row['n']['baseline']} and {row['n']['target']}, {row['boards']} boards, "
-                          f"{sentences.VERDICT_WORDS[row['verdict']]}",
-            })
+            rows.append(
+                {
+                    "label": row["target"]["gpu"],
+                    "gpu_key": row["target"]["gpu_key"],
+                    "ratio": row["speedup"]["value"],
+                    "low": row["speedup"]["low"],
+                    "high": row["speedup"]["high"],
+                    "time": units.time_ms(row["target_ms"]),
+                    "origin": row["target"]["origin"],
+                    "interval": row["speedup"]["interval"],
+                    "n": row["n"]["target"],
+                    "boards": row["boards"],
+                    "verdict": sentences.VERDICT_WORDS[row["verdict"]],
+                    "detail": f"n {row['n']['baseline']} and {row['n']['target']}, {row['boards']} boards, "
+                    f"{sentences.VERDICT_WORDS[row['verdict']]}",
+                }
+            )
             time = units.time_ms(row["baseline_ms"])
     if not rows:
         return pd.DataFrame(columns=["label", "gpu_key", "ratio", "low", "high", "time", "origin", "detail"])
     frame = pd.DataFrame(rows).sort_values("ratio", ascending=False)
-    own = {"label": baseline, "gpu_key": baseline_key, "ratio": 1.0, "low": None, "high": None, "time": time,
-           "origin": "measured", "detail": "the baseline", "verdict": "", "interval": None}
+    own = {
+        "label": baseline,
+        "gpu_key": baseline_key,
+        "ratio": 1.0,
+        "low": None,
+        "high": None,
+        "time": time,
+        "origin": "measured",
+        "detail": "the baseline",
+        "verdict": "",
+        "interval": None,
+    }
     frame = pd.concat([frame, pd.DataFrame([own])]).astype({"low": float, "high": float})
     return frame.sort_values("ratio", ascending=False, kind="stable").reset_index(drop=True)
 
@@ -600,12 +672,20 @@ def speedup_theory(answers: list[Answer]) -> pd.DataFrame:
     for answer in answers:
         for row in answer["rows"][:1]:
             precision = reading_name(row["precision"].replace(" against ", "/"))
-            for kind, key, name in (("bandwidth", "bandwidth", "bandwidth"),
-                                    ("compute", "executed_precision", f"{precision} arithmetic")):
+            for kind, key, name in (
+                ("bandwidth", "bandwidth", "bandwidth"),
+                ("compute", "executed_precision", f"{precision} arithmetic"),
+            ):
                 value = row["expected"][key]
                 if value is not None:
-                    rows.append({"label": row["target"]["gpu"], "kind": kind, "name": f"{name} {units.ratio(value)}",
-                                 "ratio": value})
+                    rows.append(
+                        {
+                            "label": row["target"]["gpu"],
+                            "kind": kind,
+                            "name": f"{name} {units.ratio(value)}",
+                            "ratio": value,
+                        }
+                    )
     return pd.DataFrame(rows, columns=["label", "kind", "name", "ratio"])
 
 
@@ -620,13 +700,22 @@ def speedup_finding(rows: pd.DataFrame, theory: pd.DataFrame, baseline: str) -> 
 
 def speedup_table(rows: pd.DataFrame) -> pd.DataFrame:
     """The bars as numbers."""
-    return pd.DataFrame({
-        "GPU": rows["label"], "times as fast": [units.ratio(value) for value in rows["ratio"]],
-        "interval": [units.ratio_interval(_number(low), _number(high))
-                     for low, high in zip(rows["low"], rows["high"], strict=True)],
-        "kind of interval": rows["interval"].fillna(units.MISSING), "median time": rows["time"], "n": rows["n"],
-        "boards": rows["boards"], "verdict": rows["verdict"], "origin": rows["origin"],
-    })
+    return pd.DataFrame(
+        {
+            "GPU": rows["label"],
+            "times as fast": [units.ratio(value) for value in rows["ratio"]],
+            "interval": [
+                units.ratio_interval(_number(low), _number(high))
+                for low, high in zip(rows["low"], rows["high"], strict=True)
+            ],
+            "kind of interval": rows["interval"].fillna(units.MISSING),
+            "median time": rows["time"],
+            "n": rows["n"],
+            "boards": rows["boards"],
+            "verdict": rows["verdict"],
+            "origin": rows["origin"],
+        }
+    )
 
 
 def reported_pairs(reported: pd.DataFrame, answer_of: Callable[..., Answer]) -> list[Answer]:
@@ -635,26 +724,30 @@ def reported_pairs(reported: pd.DataFrame, answer_of: Callable[..., Answer]) -> 
     `answer_of(baseline, target, precision=...)` is `core.answers.two.explain_two`. A precision is stated only when
     both sides say fp32. Each answer gets `work`, `source`.
     """
-    known = reported.dropna(subset=["seconds", "gpu_key"])
+    known = reported[reported["gpu_key"].isin(catalogue())].dropna(subset=["seconds"])
     keys = ["tracker", "variant", "frames", "height", "width", "points_text", "batch", "source", "throughput_unit"]
     pairs = []
     for _, group in known.groupby(keys, dropna=False, sort=False):
         cards = group.drop_duplicates("gpu_key").sort_values("seconds", ascending=False)
         slowest = cards.iloc[0]
         for _, row in cards.iloc[1:].iterrows():
-            fp32 = all(isinstance(text, str) and text.startswith("fp32") for text in (row["precision"], slowest["precision"]))
-            pair = answer_of(f"{slowest['gpu_text']}={slowest['seconds']}s", f"{row['gpu_text']}={row['seconds']}s",
-                             precision="fp32" if fp32 else None)
+            fp32 = all(
+                isinstance(text, str) and text.startswith("fp32") for text in (row["precision"], slowest["precision"])
+            )
+            pair = answer_of(
+                f"{slowest['gpu_key']}={slowest['seconds']}s",
+                f"{row['gpu_key']}={row['seconds']}s",
+                precision="fp32" if fp32 else None,
+            )
             pairs.append({**pair, "work": _reported_work(row), "source": str(row["source"])})
     return sorted(pairs, key=lambda pair: pair["measured_ratio"]["value"] or 0, reverse=True)
 
 
 def _reported_work(row: pd.Series) -> str:
-    size = f"{row['height']}x{row['width']}" if pd.notna(row["height"]) and pd.notna(row["width"]) else ""
     parts = [
         str(row["tracker"]).removeprefix("unknown (").removesuffix(")"),
         f"{row['frames']} frames" if pd.notna(row["frames"]) and row["frames"] > 1 else "",
-        size, f"{row['points_text']} points" if isinstance(row["points_text"], str) else "",
+        f"{row['points_text']} points" if isinstance(row["points_text"], str) else "",
     ]
     return ", ".join(part for part in parts if part)
 
@@ -663,17 +756,33 @@ def reported_rows(pairs: list[Answer]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Reported pairs as bars and theory lines for `speedup.speedup_bars`; a bar is named by its pair and work."""
     rows, lines = [], []
     for pair in pairs:
-        label = f"{short_label(pair['target'])} / {short_label(pair['baseline'])}: {pair['work']}"
-        rows.append({
-            "label": label, "gpu_key": pair["target"]["gpu_key"], "ratio": pair["measured_ratio"]["value"], "low": None,
-            "high": None, "origin": "reported",
-            "time": f"{units.time_ms(pair['target']['seconds'] * 1e3)} / {units.time_ms(pair['baseline']['seconds'] * 1e3)}",
-            "detail": f"reported, {sentences.VERDICT_WORDS[pair['verdict']]}", "interval": None, "n": 1, "boards": None,
-            "verdict": sentences.VERDICT_WORDS[pair["verdict"]], "source": pair["source"],
-        })
+        label = f"{short_label(pair['target'])} / {short_label(pair['baseline'])}\n{pair['work']}"
+        rows.append(
+            {
+                "label": label,
+                "gpu_key": pair["target"]["gpu_key"],
+                "ratio": pair["measured_ratio"]["value"],
+                "low": None,
+                "high": None,
+                "origin": "reported",
+                "time": f"{units.time_ms(pair['target']['seconds'] * 1e3)} / {units.time_ms(pair['baseline']['seconds'] * 1e3)}",
+                "detail": f"reported, {sentences.VERDICT_WORDS[pair['verdict']]}",
+                "interval": None,
+                "n": 1,
+                "boards": None,
+                "verdict": sentences.VERDICT_WORDS[pair["verdict"]],
+                "source": pair["source"],
+            }
+        )
         for line in theory_lines(pair).itertuples():
-            lines.append({"label": label, "kind": line.kind, "name": f"{line.name} {units.ratio(line.ratio)}",
-                          "ratio": line.ratio})
+            lines.append(
+                {
+                    "label": label,
+                    "kind": line.kind,
+                    "name": f"{line.name} {units.ratio(line.ratio)}",
+                    "ratio": line.ratio,
+                }
+            )
     frame = pd.DataFrame(rows).astype({"low": float, "high": float})
     return frame, pd.DataFrame(lines, columns=["label", "kind", "name", "ratio"])
 
@@ -688,8 +797,13 @@ def heat_cells(cells: pd.DataFrame, failed: pd.DataFrame, baseline: str, baselin
     one = float(base.iloc[0]) if len(base) else None
     order = list(device_order(cells)["gpu_label"])[::-1]
     rows = [
-        {"label": row.gpu_label, "precision": row.precision, "ratio": one / row.median_ms if one else None,
-         "time": units.time_ms(row.median_ms), "reason": None}
+        {
+            "label": row.gpu_label,
+            "precision": row.precision,
+            "ratio": one / row.median_ms if one else None,
+            "time": units.time_ms(row.median_ms),
+            "reason": None,
+        }
         for row in found.itertuples()
     ]
     have = {(row["label"], row["precision"]) for row in rows}
@@ -719,8 +833,9 @@ def size_axes(cells: pd.DataFrame, work: Mapping[str, Any]) -> dict[str, int]:
 MOST_SERIES = 7
 
 
-def size_points(cells: pd.DataFrame, failed: pd.DataFrame, work: Mapping[str, Any], axis: str,
-                precision: str) -> pd.DataFrame:
+def size_points(
+    cells: pd.DataFrame, failed: pd.DataFrame, work: Mapping[str, Any], axis: str, precision: str
+) -> pd.DataFrame:
     """Points of `speedup.size_curve` along one axis: a line per device at this precision, or, with one device alone,
     a line per precision."""
     column = {"resolution": "height", "frames": "frames", "points": "points"}[axis]
@@ -737,10 +852,22 @@ def size_points(cells: pd.DataFrame, failed: pd.DataFrame, work: Mapping[str, An
     frame = pd.concat([ok, bad.assign(detail=bad["reason"])])
     frame = frame.assign(
         size=frame[column].astype(float),
-        series=frame["gpu_label"].map(theme.short_name) if several else frame["precision"])
+        series=frame["gpu_label"].map(theme.short_name) if several else frame["precision"],
+    )
     counts = frame[frame["status"] == "ok"]["series"].value_counts()
     kept = counts[counts > 1].index[:MOST_SERIES] if len(counts) else []
-    columns = ["series", "gpu_key", "gpu_label", "precision", "size", "median_ms", "low_ms", "high_ms", "status", "detail"]
+    columns = [
+        "series",
+        "gpu_key",
+        "gpu_label",
+        "precision",
+        "size",
+        "median_ms",
+        "low_ms",
+        "high_ms",
+        "status",
+        "detail",
+    ]
     return frame[frame["series"].isin(kept)].reindex(columns=columns)
 
 
@@ -762,13 +889,20 @@ def size_finding(points: pd.DataFrame, axis: str) -> str:
 
 
 def size_table(points: pd.DataFrame, axis: str) -> pd.DataFrame:
-    return pd.DataFrame({
-        "GPU": points["gpu_label"], "precision": points["precision"], axis: points["size"].astype(int),
-        "median": [units.time_ms(_number(value)) for value in points["median_ms"]],
-        "p5 to p95": [units.time_interval_ms(_number(low), _number(high))
-                      for low, high in zip(points["low_ms"], points["high_ms"], strict=True)],
-        "status": points["status"], "n or reason": points["detail"].fillna(""),
-    })
+    return pd.DataFrame(
+        {
+            "GPU": points["gpu_label"],
+            "precision": points["precision"],
+            axis: points["size"].astype(int),
+            "median": [units.time_ms(_number(value)) for value in points["median_ms"]],
+            "p5 to p95": [
+                units.time_interval_ms(_number(low), _number(high))
+                for low, high in zip(points["low_ms"], points["high_ms"], strict=True)
+            ],
+            "status": points["status"],
+            "n or reason": points["detail"].fillna(""),
+        }
+    )
 
 
 # --- one gap ---------------------------------------------------------------------------------------------------------
@@ -776,7 +910,9 @@ def size_table(points: pd.DataFrame, axis: str) -> pd.DataFrame:
 
 def stage_rows(answer: Answer) -> pd.DataFrame:
     """Stages of both sides for `gap.stage_chart`, largest difference first; stages of one side only stay."""
-    frame = pd.DataFrame(answer["stages"], columns=["name", "baseline_ms", "target_ms", "ratio", "lost_ms", "lost_share"])
+    frame = pd.DataFrame(
+        answer["stages"], columns=["name", "baseline_ms", "target_ms", "ratio", "lost_ms", "lost_share"]
+    )
     frame = frame.astype({column: float for column in frame.columns if column != "name"})
     return frame.sort_values("lost_ms", key=lambda column: column.abs(), ascending=False).reset_index(drop=True)
 
@@ -796,44 +932,68 @@ def stage_finding(answer: Answer) -> str:
 
 def stage_table(answer: Answer) -> pd.DataFrame:
     rows = answer["stages"]
-    return pd.DataFrame([
-        {
-            "stage": row["name"].replace("_", " "), "baseline": units.time_ms(row["baseline_ms"]),
-            "target": units.time_ms(row["target_ms"]), "ratio": units.ratio(row["ratio"]),
-            "difference": units.time_ms(row["lost_ms"]), "share of the difference": units.percent(row["lost_share"]),
-            "roofline ratio": units.ratio(row["roofline_ratio"]), "bound by, baseline": row["bound_by_baseline"] or "",
-            "bound by, target": row["bound_by_target"] or "", "work": units.flops(row["flops_baseline"]),
-            "data": units.bytes_size(row["bytes_baseline"]),
-        }
-        for row in rows
-    ])
+    return pd.DataFrame(
+        [
+            {
+                "stage": row["name"].replace("_", " "),
+                "baseline": units.time_ms(row["baseline_ms"]),
+                "target": units.time_ms(row["target_ms"]),
+                "ratio": units.ratio(row["ratio"]),
+                "difference": units.time_ms(row["lost_ms"]),
+                "share of the difference": units.percent(row["lost_share"]),
+                "roofline ratio": units.ratio(row["roofline_ratio"]),
+                "bound by, baseline": row["bound_by_baseline"] or "",
+                "bound by, target": row["bound_by_target"] or "",
+                "work": units.flops(row["flops_baseline"]),
+                "data": units.bytes_size(row["bytes_baseline"]),
+            }
+            for row in rows
+        ]
+    )
 
 
 def op_table(answer: Answer) -> pd.DataFrame:
     """Operations of both sides, most lost time first."""
-    return pd.DataFrame([
-        {
-            "operation": str(row["op"]).removeprefix("aten::"), "stage": (row["stage"] or "").replace("_", " "),
-            "shapes": row["shapes"] or "", "baseline, ms": row["device_ms_baseline"],
-            "target, ms": row["device_ms_target"], "difference, ms": row["lost_ms"], "ratio": row["ratio"],
-            "roofline ratio": row["roofline_ratio"], "norm, median": row["norm_median"], "norm, max": row["norm_max"],
-            "bound by": row["bound_by_target"] or "", "calls": row["calls_target"], "only in": row["only_in"] or "",
-            "kernels, baseline": ", ".join(row["kernels_baseline"] or []),
-            "kernels, target": ", ".join(row["kernels_target"] or []),
-        }
-        for row in answer["op_diff"]
-    ])
+    return pd.DataFrame(
+        [
+            {
+                "operation": str(row["op"]).removeprefix("aten::"),
+                "stage": (row["stage"] or "").replace("_", " "),
+                "shapes": row["shapes"] or "",
+                "baseline, ms": row["device_ms_baseline"],
+                "target, ms": row["device_ms_target"],
+                "difference, ms": row["lost_ms"],
+                "ratio": row["ratio"],
+                "roofline ratio": row["roofline_ratio"],
+                "norm, median": row["norm_median"],
+                "norm, max": row["norm_max"],
+                "bound by": row["bound_by_target"] or "",
+                "calls": row["calls_target"],
+                "only in": row["only_in"] or "",
+                "kernels, baseline": ", ".join(row["kernels_baseline"] or []),
+                "kernels, target": ", ".join(row["kernels_target"] or []),
+            }
+            for row in answer["op_diff"]
+        ]
+    )
 
 
 def environment_table(answer: Answer) -> pd.DataFrame:
     """Recorded facts of both runs, what differs first."""
     rows = sorted(answer["environment"], key=lambda row: {True: 0, None: 2, False: 1}[row["differs"]])
     words = {True: "yes", False: "no", None: "not recorded"}
-    return pd.DataFrame([
-        {"fact": row["name"].replace("_", " "), "baseline": _fact(row["name"], row["baseline"]),
-         "target": _fact(row["name"], row["target"]), "differs": words[row["differs"]]}
-        for row in rows
-    ], columns=["fact", "baseline", "target", "differs"])
+    return pd.DataFrame(
+        [
+            {
+                "fact": row["name"].replace("_", " "),
+                "baseline": _fact(row["name"], row["baseline"]),
+                "target": _fact(row["name"], row["target"]),
+                "differs": words[row["differs"]],
+            }
+            for row in rows
+        ],
+        columns=["fact", "baseline", "target", "differs"],
+    )
 
 
 def _fact(name: str, value: Any) -> str:
@@ -859,13 +1019,23 @@ def other_works(answer: Answer) -> dict[str, Mapping[str, Any]]:
 
 def run_table(runs: pd.DataFrame) -> pd.DataFrame:
     """Stored runs in words, newest first."""
-    return pd.DataFrame({
-        "run": runs["run_id"], "device": runs["gpu_label"], "label": runs["label"].fillna(""),
-        "state": runs["state"], "cells": runs["cells"], "ok": runs["ok"], "failed": runs["failed"],
-        "not possible": runs["not_run"], "origin": runs["origin"], "source": runs["source"],
-        "file": runs["file"], "started": runs["started_at"].str.replace("T", " ").str.removesuffix("Z"),
-        "torch": runs["torch"],
-    })
+    return pd.DataFrame(
+        {
+            "run": runs["run_id"],
+            "device": runs["gpu_label"],
+            "label": runs["label"].fillna(""),
+            "state": runs["state"],
+            "cells": runs["cells"],
+            "ok": runs["ok"],
+            "failed": runs["failed"],
+            "not possible": runs["not_run"],
+            "origin": runs["origin"],
+            "source": runs["source"],
+            "file": runs["file"],
+            "started": runs["started_at"].str.replace("T", " ").str.removesuffix("Z"),
+            "torch": runs["torch"],
+        }
+    )
 
 
 def runs_sentence(runs: pd.DataFrame) -> str:
@@ -873,8 +1043,10 @@ def runs_sentence(runs: pd.DataFrame) -> str:
     own = int((runs["source"] != "reference").sum())
     cells = int(runs["ok"].sum())
     devices = int(runs["gpu_label"].nunique())
-    return (f"{len(runs)} run{'' if len(runs) == 1 else 's'} with {units.count(cells)} ok cell lines on {devices} device "
-            f"type{'' if devices == 1 else 's'}; {own} of them yours, {len(runs) - own} shipped")
+    return (
+        f"{len(runs)} run{'' if len(runs) == 1 else 's'} with {units.count(cells)} ok cell lines on {devices} device "
+        f"type{'' if devices == 1 else 's'}; {own} of them yours, {len(runs) - own} shipped"
+    )
 
 
 def preview_sentence(found: Any) -> str:
@@ -893,40 +1065,74 @@ def preview_sentence(found: Any) -> str:
 
 
 def preview_table(found: Any) -> pd.DataFrame:
-    return pd.DataFrame([
-        {"run": run.run_id, "device": run.gpu_label or run.device or "", "label": run.label or "",
-         "started": run.started_at or "", "origin": run.origin or "", "cells": run.cells, "ok": run.ok,
-         "new lines": run.new_lines, "known lines": run.known_lines, "conflicting lines": run.conflicting_lines}
-        for run in found.runs
-    ])
+    return pd.DataFrame(
+        [
+            {
+                "run": run.run_id,
+                "device": run.gpu_label or run.device or "",
+                "label": run.label or "",
+                "started": run.started_at or "",
+                "origin": run.origin or "",
+                "cells": run.cells,
+                "ok": run.ok,
+                "new lines": run.new_lines,
+                "known lines": run.known_lines,
+                "conflicting lines": run.conflicting_lines,
+            }
+            for run in found.runs
+        ]
+    )
 
 
 def problem_table(found: Any) -> pd.DataFrame:
-    return pd.DataFrame([
-        {"line": item.line, "field": item.field, "found": item.found, "expected": item.expected}
-        for item in found.problems
-    ])
+    return pd.DataFrame(
+        [
+            {"line": item.line, "field": item.field, "found": item.found, "expected": item.expected}
+            for item in found.problems
+        ]
+    )
 
 
-def upload_table(records: list[Any]) -> pd.DataFrame:
-    return pd.DataFrame([
-        {"file": item.name, "time": item.time.replace("T", " ").removesuffix("Z"), "runs": ", ".join(item.run_ids),
-         "state": "in" if item.active else "undone", "upload": item.upload_id[:12]}
-        for item in records
-    ], columns=["file", "time", "runs", "state", "upload"])
+def upload_words(record: Any) -> str:
+    """One upload in a line. `record`: core.store.uploads.UploadRecord."""
+    runs = ", ".join(record.run_ids[:3]) + (" and more" if len(record.run_ids) > 3 else "")
+    when = record.time.replace("T", " ").removesuffix("Z")
+    return f"{record.name}, {when} UTC, run {runs}{'' if record.active else '; undone'}"
+
+
+def stored_problem_table(problems: pd.DataFrame) -> pd.DataFrame:
+    """Lines that do not count, with what was found and expected."""
+    columns = {
+        "source": "source",
+        "line_number": "line",
+        "what": "what",
+        "run_id": "run",
+        "field": "field",
+        "found": "found",
+        "expected": "expected",
+    }
+    return problems[list(columns)].rename(columns=columns).fillna({"run": "", "field": "", "found": "", "expected": ""})
 
 
 def reported_finding(rows: pd.DataFrame) -> str:
     """The spread of the reported ratios."""
-    return (f"Reported: from {units.ratio(rows['ratio'].min())} to {units.ratio(rows['ratio'].max())} between two cards on "
-            "the same work")
+    return (
+        f"Reported: from {units.ratio(rows['ratio'].min())} to {units.ratio(rows['ratio'].max())} between two cards on "
+        "the same work"
+    )
 
 
 def reported_pair_table(rows: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame({
-        "pair and work": rows["label"], "ratio": [units.ratio(value) for value in rows["ratio"]],
-        "times": rows["time"], "verdict": rows["verdict"], "origin": rows["origin"], "source": rows["source"],
-    })
+    return pd.DataFrame(
+        {
+            "pair and work": rows["label"].str.replace("\n", ": "),
+            "ratio": [units.ratio(value) for value in rows["ratio"]],
+            "times": rows["time"],
+            "verdict": rows["verdict"],
+            "origin": rows["origin"],
+            "source": rows["source"],
+        }
+    )
 
 
 def range_finding(rows: pd.DataFrame, baseline: str) -> str:
@@ -934,7 +1140,9 @@ def range_finding(rows: pd.DataFrame, baseline: str) -> str:
     faster = rows[rows["label"] != baseline]
     low, high = faster["ratio"].min(), faster["ratio"].max()
     if len(faster) == 1:
-        return f"{theme.short_name(faster['label'].iloc[0])}: {units.ratio(high)} against the {theme.short_name(baseline)}"
+        return (
+            f"{theme.short_name(faster['label'].iloc[0])}: {units.ratio(high)} against the {theme.short_name(baseline)}"
+        )
     return f"{len(faster)} devices, from {units.ratio(low)} to {units.ratio(high)} against the {theme.short_name(baseline)}"
 
 
@@ -943,21 +1151,29 @@ def speedup_conditions(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
     kinds = sorted({str(kind) for kind in rows["interval"].dropna()})
     interval = f"95 % intervals {' or '.join(kinds)}" if kinds else "no interval"
     boards = int(cells["uuid_hash"].nunique())
-    return (f"{common_words(cells)}; measured; {interval}; {boards} board{'' if boards == 1 else 's'}; long dash bandwidth, "
-            "short dash arithmetic, both from data sheets")
+    return (
+        f"{common_words(cells)}; measured; {interval}; {boards} board{'' if boards == 1 else 's'}; long dash bandwidth, "
+        "short dash arithmetic, both from data sheets"
+    )
 
 
 def failed_words(lines: pd.DataFrame) -> str:
     """Which devices have no time for this work, and why."""
-    said = [f"{theme.short_name(row.gpu_label)}: {row.status}" + (f" ({row.reason})" if isinstance(row.reason, str) else "")
-            for row in lines.drop_duplicates("gpu_label", keep="last").itertuples()]
+    said = [
+        f"{theme.short_name(row.gpu_label)}: {row.status}" + (f" ({row.reason})" if isinstance(row.reason, str) else "")
+        for row in lines.drop_duplicates("gpu_label", keep="last").itertuples()
+    ]
     return f"Without a time: {'; '.join(said)}"
 
 
 def size_conditions(points: pd.DataFrame, work: Mapping[str, Any], axis: str) -> str:
     """What is held equal along the curve."""
-    held = {"tracker": str(work["selector"]), "resolution": f"{work['height']}x{work['width']}",
-            "frames": f"{work['frames']} frames", "points": f"{work['points']} points"}
+    held = {
+        "tracker": str(work["selector"]),
+        "resolution": f"{work['height']}x{work['width']}",
+        "frames": f"{work['frames']} frames",
+        "points": f"{work['points']} points",
+    }
     held.pop(axis)
     cards = points["gpu_label"].unique()
     who = theme.short_name(cards[0]) if len(cards) == 1 else str(points["precision"].iloc[0])
@@ -981,10 +1197,14 @@ def opening_sides(cells: pd.DataFrame) -> dict[str, Any]:
     other = precision
     if slow["gpu_label"] == fast["gpu_label"]:
         have = by_cell(cards[cards["precision"] != precision]).sort_values("median_ms")
-        other = "tf32" if "tf32" in set(have["precision"]) else str(have["precision"].iloc[0]) if len(have) else precision
+        other = (
+            "tf32" if "tf32" in set(have["precision"]) else str(have["precision"].iloc[0]) if len(have) else precision
+        )
     return {
-        "baseline": (slow["gpu_label"], slow["gpu_key"]), "target": (fast["gpu_label"], fast["gpu_key"]),
-        "baseline_precision": precision, "target_precision": other,
+        "baseline": (slow["gpu_label"], slow["gpu_key"]),
+        "target": (fast["gpu_label"], fast["gpu_key"]),
+        "baseline_precision": precision,
+        "target_precision": other,
     }
 
 
@@ -992,8 +1212,12 @@ def work_filters(work: Mapping[str, Any]) -> Filters:
     """One work of an explanation as filters."""
     variant = f":{work['variant']}" if work["variant"] else ""
     return Filters(
-        tracker=(f"{work['tracker']}{variant}",), resolution=((work["height"], work["width"]),),
-        frames=(work["frames"],), points=(work["points"],) if work["points"] else (), batch=(work["batch"],))
+        tracker=(f"{work['tracker']}{variant}",),
+        resolution=((work["height"], work["width"]),),
+        frames=(work["frames"],),
+        points=(work["points"],) if work["points"] else (),
+        batch=(work["batch"],),
+    )
 
 
 def reasons_table(answer: Answer) -> pd.DataFrame:
@@ -1002,8 +1226,10 @@ def reasons_table(answer: Answer) -> pd.DataFrame:
 
 def theory_conditions(answer: Answer) -> str:
     """What the marks of the theory chart are."""
-    return (f"circle bandwidth, square arithmetic, triangle measured by others; {side_names(answer)[1]} over "
-            f"{side_names(answer)[0]}; blue zone: within 25 % of the readings that count")
+    return (
+        f"circle bandwidth, square arithmetic, triangle measured by others; {side_names(answer)[1]} over "
+        f"{side_names(answer)[0]}; blue zone: within 25 % of the readings that count"
+    )
 
 
 def side_names(answer: Answer) -> tuple[str, str]:
@@ -1016,7 +1242,7 @@ def stage_conditions(answer: Answer) -> str:
     baseline, target = side_names(answer)
     cuda = answer["baseline"]["event_median_ms"] is not None and answer["target"]["event_median_ms"] is not None
     kind = "CUDA-event time" if cuda else "wall time on a CPU, CUDA-event time on a GPU"
-    return f"pale {baseline}, full {target}; median {kind} per stage; right: baseline / target"
+    return f"pale or hollow {baseline}, full {target}; median {kind} per stage; right: baseline / target"
 
 
 def op_label(answer: Answer) -> str:

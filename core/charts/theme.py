@@ -324,8 +324,9 @@ def config(mode: Mode) -> dict[str, Any]:
     }
 
 
-def finish(chart: Any, mode: Mode, heading: alt.TitleParams | None = None, height: int | None = None,
-           names: Sequence[str] = ()) -> Any:
+def finish(
+    chart: Any, mode: Mode, heading: alt.TitleParams | None = None, height: int | None = None, names: Sequence[str] = ()
+) -> Any:
     """The last step of every chart: title, width of its container, height, configuration of the theme.
 
     `names`: the row names left of the plot, over which a title may reach.
@@ -339,7 +340,9 @@ def finish(chart: Any, mode: Mode, heading: alt.TitleParams | None = None, heigh
     if height is not None:
         properties["height"] = height
     if names:
-        widest = max(min(len(short_name(name)), 30) for name in names)
+        widest = max(
+            max(map(len, name.split("\n"))) if "\n" in name else min(len(short_name(name)), 30) for name in names
+        )
         properties["usermeta"] = {"beside": round(widest * 6.8) + 16}
     finished = chart.properties(**properties)
     finished.config = alt.Config.from_dict(config(mode))

@@ -1,4 +1,5 @@
 """Choosing devices and works: what the pages with results have in their filter bar."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -20,39 +21,41 @@ def selector(label: str, gpu_key: Any) -> str:
     return str(gpu_key) if isinstance(gpu_key, str) and gpu_key in catalogue() else label
 
 
-def work(cells: pd.DataFrame) -> dict[str, Any]:
-    """One work by tracker, resolution, frames and points; opens on the work that most GPU types share."""
+def work(cells: pd.DataFrame) -> tuple[dict[str, Any], str]:
+    """One work (tracker, resolution, frames, points) and a precision; opens on the work that most GPU types share."""
     works = tables.works(cells)
     best = works.iloc[0]
-    first, second, third, fourth = st.columns([3, 2, 2, 2])
-    with first:
+    bar = st.columns([3, 2, 2, 2, 2])
+    with bar[0]:
         picked = view.choice("Tracker", list(dict.fromkeys(works["selector"])), key="tracker", default=best["selector"])
     works = works[works["selector"] == picked]
-    with second:
-        sizes = works.assign(size=works["height"].astype(str) + "x" + works["width"].astype(str))
-        size = view.choice("Resolution", list(dict.fromkeys(sizes["size"])), key="resolution")
-    works = works[sizes["size"] == size]
-    with third:
+    with bar[1]:
+        sizes = works["height"].astype(str) + "x" + works["width"].astype(str)
+        size = view.choice("Resolution", list(dict.fromkeys(sizes)), key="resolution")
+    works = works[sizes == size]
+    with bar[2]:
         frames = view.choice("Frames", [str(n) for n in dict.fromkeys(works["frames"])], key="frames")
     works = works[works["frames"] == int(frames)]
-    with fourth:
+    with bar[3]:
         points = view.choice("Query points", [str(n) for n in dict.fromkeys(works["points"])], key="points")
     chosen = works[works["points"] == int(points)].iloc[0]
-    return {name: chosen[name] for name in tables.WORK_FIELDS}
+    found = {name: chosen[name] for name in tables.WORK_FIELDS}
+    with bar[4]:
+        have = set(tables.of_work(cells, found)["precision"])
+        precision = view.choice("Precision", [name for name in PRECISIONS if name in have], key="precision")
+    return found, precision
 
 
 def work_filters(work: Mapping[str, Any], precision: str = "") -> Filters:
     """The same work as filters of a question."""
     return Filters(
-        tracker=(str(work["selector"]),), precision=(precision,) if precision else (),
-        resolution=((int(work["height"]), int(work["width"])),), frames=(int(work["frames"]),),
-        points=(int(work["points"]),) if work["points"] else (), batch=(1,))
-
-
-def precision(cells: pd.DataFrame, key: str = "precision") -> str:
-    """One of the precisions that these cells have."""
-    have = [name for name in PRECISIONS if name in set(cells["precision"])]
-    return view.choice("Precision", have, key=key)
+        tracker=(str(work["selector"]),),
+        precision=(precision,) if precision else (),
+        resolution=((int(work["height"]), int(work["width"])),),
+        frames=(int(work["frames"]),),
+        points=(int(work["points"]),) if work["points"] else (),
+        batch=(1,),
+    )
 
 
 def side(label: str, runs: pd.DataFrame, cells: pd.DataFrame, key: str, default: str) -> str:

@@ -1,4 +1,5 @@
 """The one list of pages: navigation, tests and the page headings read it."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ class PageInfo:
     name: str
     icon: str  # a Material symbol from Streamlit's own font
     question: str
+    shows_data: bool = True  # drawn again when stored data change; the Sweep page follows its run itself
 
     @property
     def file(self) -> Path:
@@ -24,14 +26,35 @@ class PageInfo:
 
 
 PAGES = (
-    PageInfo("Results", "Overview", ":material/dashboard:", "Which part of a gap is normal, and what is measured here?"),
+    PageInfo(
+        "Results", "Overview", ":material/dashboard:", "Which part of a gap is normal, and what is measured here?"
+    ),
     PageInfo("Results", "Speedup", ":material/bar_chart:", "How do GPU types compare on the same work?"),
-    PageInfo("Results", "Gap", ":material/compare_arrows:", "Does the measured gap match theory, and where does the time go?"),
-    PageInfo("Measure", "Sweep", ":material/play_circle:",
-             "What do precision, resolution, frames and points cost on this machine?"),
+    PageInfo(
+        "Results", "Gap", ":material/compare_arrows:", "Does the measured gap match theory, and where does the time go?"
+    ),
+    PageInfo(
+        "Measure",
+        "Sweep",
+        ":material/play_circle:",
+        "What do precision, resolution, frames and points cost on this machine?",
+        shows_data=False,
+    ),
     PageInfo("Measure", "Data", ":material/database:", "Which runs are here, and what does a file from elsewhere add?"),
-    PageInfo("Reference", "GPUs", ":material/memory:", "What can each card do on paper, and what did others measure?"),
-    PageInfo("Reference", "Method", ":material/menu_book:", "What is timed, what is not, and how is a verdict reached?"),
+    PageInfo(
+        "Reference",
+        "GPUs",
+        ":material/memory:",
+        "What can each card do on paper, and what did others measure?",
+        shows_data=False,
+    ),
+    PageInfo(
+        "Reference",
+        "Method",
+        ":material/menu_book:",
+        "What is timed, what is not, and how is a verdict reached?",
+        shows_data=False,
+    ),
 )
 
 

@@ -1,4 +1,5 @@
 """What a sweep would measure, from the runner itself (`python -m core.measure plan`): the app never loads it."""
+
 from __future__ import annotations
 
 import json
@@ -18,8 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @st.cache_data(max_entries=60, ttl=120, show_spinner=False)
 def plan(argv: tuple[str, ...]) -> dict[str, Any]:
     """The plan of a sweep with these options, as the runner prints it. Raises `UserError` with the runner's sentence."""
-    done = subprocess.run([sys.executable, "-m", "core.measure", "plan", *argv, "--json"], cwd=ROOT,
-                          capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "core.measure", "plan", *argv, "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     if done.returncode != 0:
         raise UserError((done.stderr.strip().splitlines() or ["the plan failed"])[-1])
     found: dict[str, Any] = json.loads(done.stdout)
@@ -33,8 +40,9 @@ def gpus() -> list[str]:
     if tool is None:
         return []
     try:
-        answer = subprocess.run([tool, "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
-                                timeout=10, check=True).stdout
+        answer = subprocess.run(
+            [tool, "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=10, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return []
     return [line.strip() for line in answer.splitlines() if line.strip()]

@@ -1,4 +1,5 @@
 """What stands around every page: navigation, style, errors in one sentence. `app.py` calls `main`."""
+
 from __future__ import annotations
 
 import html
@@ -22,8 +23,9 @@ log = logging.getLogger("gapscope.pages")
 
 def main() -> None:
     """Choose the page that the address names and run it; whatever goes wrong becomes one sentence, the log has the rest."""
-    st.set_page_config(page_title="Gapscope", page_icon=str(HERE / "icon.svg"), layout="wide",
-                       initial_sidebar_state="expanded")
+    st.set_page_config(
+        page_title="Gapscope", page_icon=str(HERE / "icon.svg"), layout="wide", initial_sidebar_state="expanded"
+    )
     st.html(HERE / "style.css")
     st.logo(str(HERE / f"logo_{mode()}.svg"), size="large", icon_image=str(HERE / "icon.svg"))
     sections: dict[str, list[Any]] = {}
@@ -44,6 +46,15 @@ def main() -> None:
     finally:
         del st.session_state[_INSIDE]
     view.end(place)
+    if page_info(page.title).shows_data:
+        watch(stored.version())
+
+
+@st.fragment(run_every=1.0)
+def watch(seen: int) -> None:
+    """Draw the page again when the data have changed: a run of the command line shows within two seconds."""
+    if stored.version() != seen:
+        st.rerun()
 
 
 def page_of(name: str) -> Any:
@@ -67,6 +78,7 @@ def start(name: str) -> None:
 
 def guarded(body: Callable[..., None]) -> Callable[..., None]:
     """`body`, whose errors are one sentence on the page; for pages and for each fragment, which runs on its own."""
+
     @wraps(body)
     def safe(*args: Any, **kwargs: Any) -> None:
         try:
@@ -77,5 +89,8 @@ def guarded(body: Callable[..., None]) -> Callable[..., None]:
             log.exception("a page failed")
             st.error(
                 f"This part of the page could not be shown ({plain(type(error).__name__)}). The terminal that runs the "
-                "app has the details; your data is untouched. Reload the page to try again.", icon=":material/error:")
+                "app has the details; your data is untouched. Reload the page to try again.",
+                icon=":material/error:",
+            )
+
     return safe

@@ -1,4 +1,5 @@
 """Showing things: sentences, charts with their table twin. Text of other people is never Markdown or HTML."""
+
 from __future__ import annotations
 
 import html
@@ -49,8 +50,13 @@ def chart(made: Any, table: pd.DataFrame, alt: str, key: str, table_label: str =
             dataframe(table, alt=f"Table of the chart: {alt}")
 
 
+ROW_PIXELS, MOST_ROWS = 35, 12
+
+
 def dataframe(table: pd.DataFrame, alt: str, **options: Any) -> Any:
-    return st.dataframe(table, hide_index=True, width="stretch", alt=alt, **options)
+    """A table as high as its rows, up to MOST_ROWS of them; then it scrolls."""
+    height = ROW_PIXELS * (min(len(table), MOST_ROWS) + 1) + 3
+    return st.dataframe(table, hide_index=True, width="stretch", height=height, alt=alt, **options)
 
 
 def empty(what: str, next_step: str, page: str | None = None, link: str = "") -> None:

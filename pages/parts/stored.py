@@ -2,6 +2,7 @@
 
 Every cached answer has the data version in its key and a bound: a new line of a run file shows on the next rerun.
 """
+
 from __future__ import annotations
 
 import os

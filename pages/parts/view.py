@@ -1,4 +1,5 @@
 """The state of a page lives in its URL: keyed widgets bound to query parameters, and what to do with a bad link."""
+
 from __future__ import annotations
 
 import difflib
@@ -67,12 +68,28 @@ def choice(
     elif key in st.session_state and st.session_state[key] not in options:
         st.session_state[key] = start
     if kind == "segments":
-        picked = st.segmented_control(label, options, default=start if key not in st.session_state else None, key=key,
-                                      format_func=show, help=help, required=True, bind="query-params",
-                                      disabled=disabled)
+        picked = st.segmented_control(
+            label,
+            options,
+            default=start if key not in st.session_state else None,
+            key=key,
+            format_func=show,
+            help=help,
+            required=True,
+            bind="query-params",
+            disabled=disabled,
+        )
     else:
-        picked = st.selectbox(label, options, index=list(options).index(start), key=key, format_func=show, help=help,
-                              bind="query-params", disabled=disabled)
+        picked = st.selectbox(
+            label,
+            options,
+            index=list(options).index(start),
+            key=key,
+            format_func=show,
+            help=help,
+            bind="query-params",
+            disabled=disabled,
+        )
     return picked if picked in options else start
 
 
@@ -99,5 +116,7 @@ def choices(label: str, options: Sequence[str], key: str, placeholder: str, help
 def text(label: str, default: str, key: str, help: str | None = None, placeholder: str | None = None) -> str:
     """A line of text, kept in the URL."""
     use(key)
-    return st.text_input(label, default, key=key, help=help, placeholder=placeholder, max_chars=120,
-                         bind="query-params") or ""
+    return (
+        st.text_input(label, default, key=key, help=help, placeholder=placeholder, max_chars=120, bind="query-params")
+        or ""
+    )
