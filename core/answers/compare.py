@@ -196,7 +196,7 @@ def time_dict(cell: Cell, time: Interval) -> dict[str, Any]:
         "interval": time.kind, "n": time.n, "processes": time.processes, "setting": setting_dict(row),
         "setting_key": cell.setting_key, "torch": row["torch"], "cuda": row["cuda"], "driver": row["driver"],
         "first_call_ms": row["first_call_ms"], "peak_bytes": row["peak_bytes"],
-        "boards": int(cell.lines["uuid_hash"].nunique()), "uuid_hash": row["uuid_hash"],
+        "boards": len(cell.boards), "uuid_hash": row["uuid_hash"],
     }
 
 
@@ -226,7 +226,7 @@ def _row(pair: Compared) -> dict[str, Any]:
 
 def boards_of(pair: Compared) -> int:
     """Distinct boards behind one ratio, both sides together."""
-    return len({*pair.baseline.lines["uuid_hash"], *pair.target.lines["uuid_hash"]})
+    return len(pair.baseline.boards | pair.target.boards)
 
 
 def precision_in_words(pair: Compared) -> str:
@@ -237,7 +237,7 @@ def precision_in_words(pair: Compared) -> str:
 
 def counts(left: Side, right: Side, pairs: Sequence[Compared]) -> dict[str, Any]:
     """Repetitions, processes and boards behind all ratios."""
-    boards = {hashed for pair in pairs for cell in (pair.baseline, pair.target) for hashed in cell.lines["uuid_hash"]}
+    boards = {board for pair in pairs for cell in (pair.baseline, pair.target) for board in cell.boards}
     return {
         "cells": len(pairs),
         "baseline": sum(pair.ratio.n_baseline for pair in pairs), "target": sum(pair.ratio.n_target for pair in pairs),

@@ -153,8 +153,8 @@ def _described(side: Side, cell: Cell, pair: Compared, label: str) -> dict[str, 
     return {
         **side_dict(side), **time_dict(cell, time), "label": label, "precision": row["precision"],
         "value": time.value, "unit": "ms", "seconds": time.value / 1e3,
-        "kernel_busy_ms": _middle(cell.lines["kernel_busy_ms"]), "host_gap_ms": _middle(cell.lines["host_gap_ms"]),
-        "event_median_ms": _middle(cell.lines["event_median_ms"]), "execution_path": row["execution_path"],
+        "kernel_busy_ms": cell.middle("kernel_busy_ms"), "host_gap_ms": cell.middle("host_gap_ms"),
+        "event_median_ms": cell.middle("event_median_ms"), "execution_path": row["execution_path"],
     }
 
 
@@ -197,10 +197,8 @@ def _ops(cell: Cell) -> pd.DataFrame | None:
     """The op table of the first worker process that has one."""
     from core.store import queries
 
-    with_ops = cell.lines[cell.lines["has_ops"].astype(bool)]
-    if with_ops.empty:
-        return None
-    return queries.ops(cell.side.store, cell.run_id, int(with_ops["seq"].iloc[0]))
+    seq = next((int(line["seq"]) for line in cell.lines if line["has_ops"]), None)
+    return None if seq is None else queries.ops(cell.side.store, cell.run_id, seq)
 
 
 def _both(ops: tuple[pd.DataFrame | None, pd.DataFrame | None]) -> bool:
@@ -332,7 +330,7 @@ def _telemetry(pair: Compared) -> list[tuple[str, float | None, float | None]]:
 
 def _other(baseline: Cell, target: Cell) -> dict[str, Any]:
     """Another common cell with its ratio (no interval: ask for it with the filters)."""
-    left, right = _middle(baseline.lines["wall_median_ms"]), _middle(target.lines["wall_median_ms"])
+    left, right = baseline.middle("wall_median_ms"), target.middle("wall_median_ms")
     return {
         "work_key": baseline.work_key, "workload": work_in_words(baseline.first), **work_dict(baseline.first),
         "setting": setting_dict(baseline.first), "target_setting": setting_dict(target.first),

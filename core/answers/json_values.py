@@ -37,5 +37,7 @@ def json_value(value: Any) -> Any:
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table as dicts, values as they are."""
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+    """The rows of a table as dicts, values as they are. Column by column: a row of an Arrow table is slow to pick."""
+    names = [str(name) for name in table.columns]
+    columns = [table[name].tolist() for name in table.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

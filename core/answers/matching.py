@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import Any
 
-from core.answers.json_values import json_value
+import numpy as np
+
+from core.answers.json_values import json_value, records
 from core.answers.selection import SETTING_FIELDS, WORK_FIELDS, Selection, Side
 from core.records import WorkKey
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 FOUNDING_SIZE = (47, 256, 256, 256)
 """frames, height, width, points of the founding case: the work that explain takes where it is common."""
@@ -23,43 +22,44 @@ FOUNDING_SIZE = (47, 256, 256, 256)
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """All lines of one workload in one run: one line per worker process."""
+    """All lines of one workload in one run: one line (columns of `queries.cells`) per worker process."""
 
     side: Side
-    lines: pd.DataFrame
+    lines: tuple[Mapping[str, Any], ...]
 
     @property
     def first(self) -> Mapping[str, Any]:
-        return {str(name): value for name, value in self.lines.iloc[0].items()}
+        return self.lines[0]
 
     @property
     def run_id(self) -> str:
-        return str(self.lines["run_id"].iloc[0])
+        return str(self.first["run_id"])
 
     @property
     def work_key(self) -> str:
-        return str(self.lines["work_key"].iloc[0])
+        return str(self.first["work_key"])
 
     @property
     def setting_key(self) -> str:
-        return str(self.lines["setting_key"].iloc[0])
+        return str(self.first["setting_key"])
 
     @property
     def method(self) -> int:
-        return int(self.lines["method"].iloc[0])
+        return int(self.first["method"])
 
     @property
     def seqs(self) -> list[int]:
-        return [int(seq) for seq in self.lines["seq"]]
+        return [int(line["seq"]) for line in self.lines]
 
     @property
-    def processes(self) -> int:
-        return len(self.lines)
+    def boards(self) -> set[str]:
+        """The boards that measured it, by the hash of their UUID."""
+        return {str(line["uuid_hash"]) for line in self.lines}
 
-    @property
-    def n(self) -> int:
-        """Timed repetitions over all processes."""
-        return int(self.lines["n"].sum())
+    def middle(self, column: str) -> float | None:
+        """Median over worker processes of a number; None where none of them has one."""
+        known = [float(line[column]) for line in self.lines if json_value(line[column]) is not None]
+        return median(known) if known else None
 
     @property
     def size(self) -> tuple[int, int, int, int, int]:
@@ -79,10 +79,10 @@ class Matching:
 
 def cells_of(side: Side) -> list[Cell]:
     """The chosen cells of one side, in a stable order."""
-    if side.lines.empty:
-        return []
-    groups = side.lines.groupby(["work_key", "setting_key", "method", "run_id"], sort=True)
-    return [Cell(side, lines) for _, lines in groups]
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for line in records(side.lines):
+        groups.setdefault((line["work_key"], line["setting_key"], line["method"], line["run_id"]), []).append(line)
+    return [Cell(side, tuple(groups[key])) for key in sorted(groups)]
 
 
 def match(baseline: Side, target: Side) -> Matching:
@@ -160,9 +160,11 @@ def wall_ms_by_process(cells: Iterable[Cell]) -> dict[int, list[np.ndarray]]:
     found: dict[int, list[np.ndarray]] = {}
     for (_, run_id), group in wanted.items():
         seqs = sorted({seq for cell in group for seq in cell.seqs})
-        samples = queries.samples(group[0].side.store, run_id, seqs)
+        samples = queries.samples(group[0].side.store, run_id, seqs)  # in order of seq
+        times_ms, places = samples["wall_ms"].to_numpy(dtype=float), samples["seq"].to_numpy(dtype=np.int64)
+        starts = np.flatnonzero(np.diff(places, prepend=-1))
         by_seq = {
-            seq: samples.loc[samples["seq"] == seq].sort_values("i")["wall_ms"].to_numpy(dtype=float) for seq in seqs
+            int(places[start]): part for start, part in zip(starts, np.split(times_ms, starts[1:]), strict=True)
         }
         for cell in group:
             found[id(cell)] = [by_seq[seq] for seq in cell.seqs]
