@@ -37,13 +37,21 @@ for line in sys.stdin:
     order = json.loads(line)
     if order["do"] == "quit": break
     if order["do"] == "hello":
-        send({"type": "hello", "device": {"type": "cpu", "name": "Fake", "uuid_hash": uuid},
+        kind = "cuda" if uuid.startswith("c") else "cpu"
+        send({"type": "hello", "device": {"type": kind, "name": "Fake", "uuid_hash": uuid},
               "host": {"cores": 2}, "software": {"python": "3", "torch": "2.0"}, "settings": {}, "warnings": [],
               "busy": busy})
         continue
     points = order["workload"]["work"]["points"]
+    if order["do"] == "profile":
+        if points == 31: os.kill(os.getpid(), signal.SIGKILL)
+        send({"type": "profile", "launches": {"other": 5}, "notes": {"profiled_by": os.getpid()},
+              "fields": {"kernel_busy_ms": 0.5, "profiled_wall_ms": 2.5, "coverage": 1.0,
+                         "ops": [{"op": "aten::mm", "stage": "other", "device_ms": 0.5}]}})
+        continue
     cell = {"process": order["process"], "workload": order["workload"], "status": "ok",
             "wall_ms": [1.0, 2.0, order["effort"]["sample_s"]],
+            "execution_path": {"timed_by": os.getpid()},
             "stages": [{"name": "other", "wall_ms": [1.0, 2.0, 3.0], "flops": 7 if order["count"] else None}]}
     send({"type": "progress", "phase": "warmup", "count": 0})
     time.sleep(sleep_s)
@@ -133,6 +141,19 @@ def test_a_lost_worker_costs_its_cell_and_the_sweep_goes_on(bench: Bench) -> Non
 def test_work_counted_in_the_first_process_holds_for_the_others(bench: Bench) -> None:
     bench.measure(request([1], processes=3))
     assert [cell.stages[0].flops for cell in bench.records(Cell)] == [7, 7, 7]
+
+
+def test_on_cuda_no_process_that_times_ever_profiles(bench: Bench) -> None:
+    assert bench.measure(request([1, 31, 2]), uuid="c" * 32) == 0
+    cells = {cell.workload.work.points: cell for cell in bench.records(Cell)}
+    assert {cell.status for cell in cells.values()} == {"ok"}
+    timers = {cell.execution_path["timed_by"] for cell in cells.values()}
+    assert len(timers) == 1
+    assert timers.isdisjoint({cells[points].execution_path["profiled_by"] for points in (1, 2)})
+    assert (cells[1].kernel_busy_ms, cells[1].profiled_wall_ms, cells[1].ops[0].op) == (0.5, 2.5, "aten::mm")
+    assert cells[1].stages[0].launches == 5
+    assert "SIGKILL" in cells[31].execution_path["profile"]  # a lost profile costs no times
+    assert cells[31].kernel_busy_ms is None
 
 
 def test_only_lost_cells_without_any_good_one_is_a_failure(bench: Bench) -> None:

@@ -34,6 +34,7 @@ from core.records import (
     End,
     Host,
     Note,
+    Op,
     RecordError,
     RunFile,
     RunHeader,
@@ -165,6 +166,7 @@ class Sweep:
         self.target, self.request = target, target.request
         self.signals, self.say, self.command = signals, say, worker_command
         self.worker: WorkerProcess | None = None
+        self.profiler: WorkerProcess | None = None  # on CUDA: profiles what `worker` times
         self.group: tuple[str, int] | None = None  # (tracker, process) that the worker serves
         self.hello: dict[str, Any] = {}
         self.writer: RunWriter | None = None
@@ -208,6 +210,7 @@ class Sweep:
             return "stopped"
         finally:
             self._drop_worker(at_once=True)
+            self._drop_profiler(at_once=True)
             if self.writer is not None:
                 self.writer.close()
                 self._lock.close()
@@ -357,6 +360,8 @@ class Sweep:
             cell: Cell = from_json(Cell, answer["cell"], "cell")
             if answer.get("retire"):
                 self._drop_worker()
+            if cell.status == "ok" and self.device.type == "cuda" and (order["with_ops"] or order["profile"]):
+                cell = self._profiled(cell, order)
             return cell
         except WorkerSilentError as silent:
             self._drop_worker(at_once=True)
@@ -364,6 +369,33 @@ class Sweep:
         except (WorkerDiedError, UserError, RecordError, KeyError) as died:
             self._drop_worker(at_once=True)
             return dataclasses.replace(lost, reason=reasons.clean(str(died)), at=now_utc())
+
+    def _profiled(self, cell: Cell, order: dict[str, Any]) -> Cell:
+        """`cell` with what the profiling worker tells about its workload, or with the reason why it tells nothing.
+
+        A process of its own, since CUPTI stays attached after the first profile and slows every later launch
+        (docs/decisions.md has the figures).
+        """
+        try:
+            if self.profiler is None:
+                self.profiler = WorkerProcess(self.command)
+                self.profiler.ask({"do": "hello", "device": self.request.device}, "hello", START_TIMEOUT_S,
+                                  lambda: self.signals.count > 1)
+            told = self.profiler.ask({**order, "do": "profile"}, "profile", self.request.cell_timeout_s,
+                                     lambda: self.signals.count > 1)
+            fields = dict(told["fields"])
+            if fields.get("ops") is not None:
+                fields["ops"] = tuple(from_json(Op, op, "ops") for op in fields["ops"])
+            launches = told["launches"]
+            stages = cell.stages if launches is None else tuple(
+                dataclasses.replace(stage, launches=launches.get(stage.name, 0)) for stage in cell.stages
+            )
+            path = {**cell.execution_path, **told["notes"]}
+            return dataclasses.replace(cell, stages=stages, execution_path=path, **fields)
+        except (WorkerSilentError, WorkerDiedError, UserError, RecordError, KeyError, TypeError) as error:
+            self._drop_profiler(at_once=True)
+            reason = f"not profiled: {reasons.clean(str(error))}"
+            return dataclasses.replace(cell, execution_path={**cell.execution_path, "profile": reason})
 
     def _write_cell(self, cell: Cell) -> None:
         assert self.writer is not None
@@ -421,6 +453,12 @@ class Sweep:
         if self.worker is not None:
             self.worker.close(at_once)
             self.worker = None
+
+
+    def _drop_profiler(self, at_once: bool = False) -> None:
+        if self.profiler is not None:
+            self.profiler.close(at_once)
+            self.profiler = None
 
 
 def _with_work(stages: tuple[Stage, ...], known: tuple[Stage, ...]) -> tuple[Stage, ...]:

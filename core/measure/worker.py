@@ -8,6 +8,8 @@ prints goes to standard error. It ends when its input ends, so that it never out
     in   {"do": "cell", "workload": ..., "process": 0, "effort": ..., "seed": 0, ...}
     out  {"type": "progress", "phase": "warmup", "count": 3}   at most once a second and at every new phase
     out  {"type": "cell", "cell": ..., "retire": false}        retire: this process should not be used again
+    in   {"do": "profile", "workload": ..., "seed": 0, "with_ops": true, ...}
+    out  {"type": "profile", "fields": {...}, "launches": {...}, "notes": {...}}
     out  {"type": "user_error", "found": ..., "expected": ..., "fix": ...}    instead of hello
 """
 from __future__ import annotations
@@ -40,6 +42,16 @@ from core.trackers.stages import OTHER, marked
 
 PARENT_GONE = 3  # exit code
 _PR_SET_PDEATHSIG = 1
+_CALLS_BEFORE_PROFILE = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class _Profile:
+    """What profiled passes add to a cell: fields of its record, launches by stage, remarks on the execution path."""
+
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
+    launches: dict[str, int] | None = None
+    notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Worker:
@@ -139,20 +151,49 @@ class Worker:
             memory = self._memory(retries)
             finite = _finite(call())
             counted = self._count(workload, model, call, progress) if order.get("count") else None
-            profiled = self._profile(order, model, call, counted, progress)
+            # On CUDA the profiler stays attached to the process and slows every later launch: another worker does it.
+            profiled = _Profile() if self.on_cuda else self._profile(order, model, call, counted, progress)
         finally:
             gc.unfreeze()
+        if self.on_cuda:
+            torch.cuda.empty_cache()  # the profiling worker needs the same memory
         path = {
             **precision.path_of(name, self.found.device.type, self.found.capability),
-            "finite_output": finite, **profiled.pop("notes"),
+            "finite_output": finite, **profiled.notes,
         }
-        launches = profiled.pop("launches")
         return dataclasses.replace(
             blank, status="ok", reason=None, at=now_utc(), first_call_ms=timing.first_call_ms,
             warmup_ms=timing.warmup_ms, wall_ms=timing.wall_ms, event_ms=timing.event_ms,
             telemetry=telemetry.columns(timing.readings), stop_rule=timing.stop_rule, execution_path=path,
-            stages=_stages(timing, counted, launches), clip=clip, **memory, **profiled,
+            stages=_stages(timing, counted, profiled.launches), clip=clip, **memory, **profiled.fields,
         )
+
+    def profile(self, order: dict[str, Any], progress: Any) -> _Profile:
+        """The profiled passes of a workload that another worker timed. Never raises: its times stay valid."""
+        try:
+            return self._profiled_apart(order, progress)
+        except Exception as error:
+            return _Profile(notes={"profile": reasons.of_error(error)})
+        finally:
+            self._cleaned()  # the timing worker wants the memory for its next cell
+
+    def _profiled_apart(self, order: dict[str, Any], progress: Any) -> _Profile:
+        workload: Workload = from_json(Workload, order["workload"], "workload")
+        name = workload.setting.precision
+        progress("prepare", 0)
+        model = self._build(workload.work, order["seed"])
+        arguments, _ = self._clip(workload.work, order["seed"], order.get("video"))
+        precision.apply(name)
+
+        def call() -> Any:
+            with torch.inference_mode(), precision.autocast(name, self.found.device.type):
+                return model(**arguments)
+
+        for done in range(_CALLS_BEFORE_PROFILE):
+            progress("warmup", done)
+            call()
+        counted = self._count(workload, model, call, progress) if order.get("with_ops") else None
+        return self._profile(order, model, call, counted, progress)
 
     # --- parts ---
 
@@ -209,13 +250,12 @@ class Worker:
                 return None
         return self._work[key]
 
-    def _profile(self, order: dict[str, Any], model: Any, call: Any, counted: WorkCount | None, progress: Any
-                 ) -> dict[str, Any]:
-        """Fields of the record that come from profiled passes, empty ones where none is asked for or possible."""
-        empty: dict[str, Any] = {"kernel_busy_ms": None, "profiled_wall_ms": None, "ops": None, "coverage": None,
-                                 "launches": None, "notes": {}}
+    def _profile(
+        self, order: dict[str, Any], model: Any, call: Any, counted: WorkCount | None, progress: Any
+    ) -> _Profile:
+        """What profiled passes tell; nothing where none is asked for or possible."""
         if not order.get("with_ops") and not (order.get("profile") and self.on_cuda):
-            return empty
+            return _Profile()
         progress("profile", 0)
         staged = model if hasattr(model, "stage_marker") else None
         try:
@@ -229,15 +269,16 @@ class Worker:
             events, shaped_wall_ms = profile.record(call, staged, self.clock, with_shapes=True, on_cuda=self.on_cuda)
             table = profile.read_trace(events, self.on_cuda, _per_call(counted))
         except Exception as error:  # no CUPTI, no permission: the times stay valid
-            return {**empty, "notes": {"profile": reasons.of_error(error)}}
-        return {
-            "kernel_busy_ms": busy_ms,
-            "profiled_wall_ms": wall_ms if self.on_cuda else shaped_wall_ms,
-            "ops": profile.limited(table.ops) if order.get("with_ops") else None,
-            "coverage": table.coverage,
-            "launches": table.launches_by_stage,
-            "notes": {},
-        }
+            return _Profile(notes={"profile": reasons.of_error(error)})
+        return _Profile(
+            fields={
+                "kernel_busy_ms": busy_ms,
+                "profiled_wall_ms": wall_ms if self.on_cuda else shaped_wall_ms,
+                "ops": profile.limited(table.ops) if order.get("with_ops") else None,
+                "coverage": table.coverage,
+            },
+            launches=table.launches_by_stage,
+        )
 
 
 def refuse_change(asked: dict[str, str]) -> None:
@@ -350,6 +391,10 @@ def main() -> None:
             elif order["do"] == "cell" and worker is not None:
                 cell, retire = worker.cell(order, pipe.progress)
                 pipe.send({"type": "cell", "cell": to_json(cell), "retire": retire})
+            elif order["do"] == "profile" and worker is not None:
+                told = worker.profile(order, pipe.progress)
+                pipe.send({"type": "profile", "fields": to_json(told.fields), "launches": told.launches,
+                           "notes": told.notes})
         except UserError as error:
             pipe.send({"type": "user_error", "found": error.found, "expected": error.expected, "fix": error.fix})
 
