@@ -254,8 +254,9 @@ def assumptions(left: Side, right: Side, pairs: Sequence[Compared]) -> list[str]
     for side in dict.fromkeys((left.gpu_key or left.label, right.gpu_key or right.label)):
         own = left if side == (left.gpu_key or left.label) else right
         if own.boards == 1:
-            said.append(f"One board of {sentences.the(_device(own))} was measured: the ratio supports a claim about "
-                        "that board.")
+            what = "machine with" if own.gpu_key == "cpu" else "board of"
+            said.append(f"One {what} {sentences.the(_device(own))} was measured: the ratio supports a claim about "
+                        f"that {what.split()[0]}.")
     if any(pair.ratio.kind == "within-process" for pair in pairs):
         said.append("Fewer than five processes on a side: the interval is over repetitions within them; another "
                     "process may differ by more.")

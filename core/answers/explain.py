@@ -174,10 +174,15 @@ def _conditions(pair: Compared) -> str:
         f"{work_in_words(pair.baseline.first)}, {precision_in_words(pair)}: "
         f"baseline {units.time_ms(pair.baseline_time.value, unit)}, "
         f"target {units.time_ms(pair.target_time.value, unit)}; "
-        f"n {ratio.n_baseline} and {ratio.n_target} in {ratio.processes_baseline} and {ratio.processes_target} "
-        f"process{'es' if max(ratio.processes_baseline, ratio.processes_target) > 1 else ''}, {boards} "
-        f"board{'s' if boards > 1 else ''}, {day}"
+        f"n {ratio.n_baseline} and {ratio.n_target}, {_processes(ratio.processes_baseline, ratio.processes_target)}, "
+        f"{boards} board{'s' if boards > 1 else ''}, {day}"
     )
+
+
+def _processes(baseline: int, target: int) -> str:
+    if baseline != target:
+        return f"{baseline} and {target} processes"
+    return f"{baseline} process{'es' if baseline > 1 else ''} a side"
 
 
 # --- stages and operations -------------------------------------------------------------------------------------------

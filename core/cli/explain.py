@@ -101,14 +101,17 @@ def _of_stored(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def show(answer: dict[str, Any]) -> None:
     from core import units
-    from core.answers.sentences import VERDICT_MEANINGS, VERDICT_WORDS
+    from core.answers.sentences import VERDICT_MEANINGS, VERDICT_WORDS, conclusion
     from core.cli.output import say
 
     say(answer["headline"])
     if answer.get("conditions"):
         say(answer["conditions"])
     print()
-    say(f"verdict   {VERDICT_WORDS[answer['verdict']]}: {VERDICT_MEANINGS[answer['verdict']]}")
+    meaning = VERDICT_MEANINGS[answer["verdict"]]
+    if answer["verdict_reason"] == "no_theory":
+        meaning = f"Cannot tell: {conclusion('undecided', 'no_theory', '')}."
+    say(f"verdict   {VERDICT_WORDS[answer['verdict']]}: {meaning}")
     ratio = answer["measured_ratio"]
     if ratio["value"] is not None:
         interval = units.ratio_interval(ratio["low"], ratio["high"])
@@ -164,17 +167,20 @@ def _show_stages(stages: list[dict[str, Any]]) -> None:
     if not stages:
         return
     unit = units.time_unit([row[side] for row in stages for side in ("baseline_ms", "target_ms")])
+    headers = ["stage", "baseline", "target", "ratio", "share", "share"]
     rows = [
         [row["name"], units.time_ms(row["baseline_ms"], unit), units.time_ms(row["target_ms"], unit),
-         units.ratio(row["ratio"]), units.percent(row["baseline_share"]), units.percent(row["target_share"]),
-         units.time_ms(row["floor_ms_baseline"], unit), units.time_ms(row["floor_ms_target"], unit),
-         units.ratio(row["roofline_ratio"]),
-         " / ".join(row[f"bound_by_{side}"] or units.MISSING for side in ("baseline", "target"))]
+         units.ratio(row["ratio"]), units.percent(row["baseline_share"]), units.percent(row["target_share"])]
         for row in stages[:STAGES_SHOWN]
     ]
+    if any(row[f"floor_ms_{side}"] is not None for row in stages for side in ("baseline", "target")):
+        headers += ["floor", "floor", "floor ratio", "bound by"]
+        for shown, row in zip(rows, stages, strict=False):
+            bounds = " / ".join(row[f"bound_by_{side}"] or units.MISSING for side in ("baseline", "target"))
+            shown += [units.time_ms(row["floor_ms_baseline"], unit), units.time_ms(row["floor_ms_target"], unit),
+                      units.ratio(row["roofline_ratio"]), bounds]
     print()
-    print(table(["stage", "baseline", "target", "ratio", "share", "share", "floor", "floor", "floor ratio", "bound by"],
-                rows, right=range(1, 9)))
+    print(table(headers, rows, right=range(1, min(len(headers), 9))))
 
 
 def _show_ops(ops: list[dict[str, Any]]) -> None:
