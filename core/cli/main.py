@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 failure, 2 a mistake in what was typed or given, 130 inter
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import traceback
@@ -39,11 +40,16 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. `GAPSCOPE_DEBUG=1` shows where an unexpected error came from."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without thin spaces must not end a command
     try:
         typed = list(sys.argv[1:] if arguments is None else arguments)
         parsed = build_parser().parse_args(typed)
         parsed.typed = typed
-        return int(parsed.execute(parsed))
+        code = int(parsed.execute(parsed))
+        sys.stdout.flush()
+        return code
     except UserError as error:
         return _fail(str(error), USER_MISTAKE)
     except KeyboardInterrupt:

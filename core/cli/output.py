@@ -15,7 +15,8 @@ LINE_WIDTH = 100
 
 def print_json(answer: Any) -> None:
     """One JSON document on stdout; what is missing is null (NaN cannot occur)."""
-    sys.stdout.write(json.dumps(json_value(answer), allow_nan=False, ensure_ascii=False, indent=2) + "\n")
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    sys.stdout.write(json.dumps(json_value(answer), allow_nan=False, ensure_ascii=plain, indent=2) + "\n")
 
 
 def say(text: str = "") -> None:
