@@ -46,7 +46,8 @@ def test_a_selection_is_a_head_and_fields() -> None:
 
 @pytest.mark.parametrize(("text", "words"), [
     ("", "no GPU, run or file"), (",precision=fp32", "no GPU, run or file"), ("precision=fp32", "no GPU, run or file"),
-    ("t4,presicion=fp32", "expected one of precision"), ("t4,precision=fp33", "one of fp32"), ("t4,frames=many", "whole number"),
+    ("t4,presicion=fp32", "expected one of precision"), ("t4,precision=fp33", "one of fp32"),
+    ("t4,frames=many", "whole number"),
     ("t4,frames=8,frames=9", "given twice"), ("t4,cudnn_benchmark=maybe", "true or false"),
     ("t4,resolution=0", "height x width"),
 ])
