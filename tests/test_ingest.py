@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import json
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from core.records import Ceiling, End, Line, Note, OpTrial, RunsFolder, RunWrite
 from core.store import Store, ingest, open_files, queries, schema, sources
 from core.store.ingest import MAX_PROBLEM_ROWS, Ingester
 from core.store.store import reference_root
-from core.store.uploads import accept, delete_run, redo, restore_run, undo
+from core.store.uploads import accept, delete_run, history, redo, restore_run, undo
 
 RUN = "20261130-100000-00000001"
 OTHER = "20261130-100000-00000002"
@@ -520,6 +521,66 @@ def test_a_file_in_the_uploads_folder_counts_only_with_its_journal_line(place: P
     (place.runs.uploads / ("a" * 64)).write_bytes(encode_run(RUN, records_of_run("t4")))
     place.cycle()
     assert queries.runs(place.store).empty
+    assert "is not in the journal" in next(iter(place.ingester.errors.values()))
+
+
+def test_an_upload_whose_file_is_gone_is_said(place: Place) -> None:
+    upload = accept(place.runs, encode_run(RUN, records_of_run("t4")), "x.jsonl")
+    place.cycle()
+    assert place.ingester.errors == {}
+    (place.runs.uploads / upload.upload_id).unlink()
+    place.cycle()
+    assert queries.runs(place.store).empty
+    assert "its file is gone" in place.ingester.errors[f"uploads/{upload.upload_id}"]
+    assert rows_of(place.store) == place.rebuilt()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_history_ends_in_the_rows_of_a_rebuild(place: Place, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = random.Random(seed)
+    for module in (sources, ingest):
+        monkeypatch.setattr(module, "CHUNK_BYTES", dice.choice([2_000, 8_000_000]))
+    place.runs.root.mkdir()
+    ids = [RUN, OTHER]
+    paths = [place.runs.run_file(RUN), place.runs.root / "a.jsonl", place.runs.root / "b.jsonl",
+             place.runs.root / "c.jsonl.gz"]
+
+    def content() -> bytes:
+        run_id = dice.choice(ids)
+        cells = [cell(dice.choice([1, 2]), precision=p) for p in ("fp32", "fp16")[: dice.randint(0, 2)]]
+        return encode_run(run_id, records_of_run(dice.choice(["t4", "cpu"]), cells, end=None))
+
+    def write(path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(gzip.compress(content()) if path.suffix == ".gz" else content())
+
+    def append(path: Path) -> None:
+        if path.suffix != ".gz" and path.exists():
+            with open(path, "ab") as stream:
+                more = dice.choice([b"noise", encode_run(dice.choice(ids), [cell(3)], dice.randint(2, 6))])
+                stream.write(more[: dice.choice([len(more), 60])])
+                stream.write(dice.choice([b"", b"\n"]))
+
+    def upload(_: Path) -> None:
+        accept(place.runs, content(), "x.jsonl")
+
+    def take_back(_: Path) -> None:
+        for record in history(place.runs)[:1]:
+            undo(place.runs, record.upload_id) if record.active else redo(place.runs, record.upload_id)
+
+    def hide(_: Path) -> None:
+        delete_run(place.runs, dice.choice(ids))
+
+    for _ in range(40):
+        act = dice.choice([write, append, append, append, upload, take_back, hide, lambda p: p.unlink(missing_ok=True)])
+        act(dice.choice(paths))
+        if dice.random() < 0.6:
+            place.cycle()
+    place.cycle()
+    rows, rebuilt = rows_of(place.store), place.rebuilt()
+    for table, found in rows.items():
+        assert found == rebuilt[table], table
+    assert not place.cycle()
 
 
 # --- reference, filter, files ----------------------------------------------------------------------------------------

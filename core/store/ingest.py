@@ -40,6 +40,7 @@ from core.store.sources import (
 MAX_PROBLEM_ROWS = 1_000
 """Problem rows kept per source; all are counted in `source.problems`."""
 
+MAX_NOTICES = 50
 JOURNAL_SOURCE = "runs/journal.jsonl"
 _MAX_RESTARTS = 100
 
@@ -84,12 +85,18 @@ class Ingester:
         self._reader = SourceReader()
         self._wanted_runs: dict[str, bool] = {}
         self._uploads: dict[str, int] = {}
+        self._journaled: set[str] = set()
         self._journal_stat: tuple[int, int, int] | None = None
         self.notices: list[str] = []
-        """What was noticed and mended: files that changed or went."""
-        self.errors: dict[str, str] = {}
-        """Source -> why it cannot be read at present; its rows stay as they are."""
+        """What was noticed and mended: files that changed or went; the newest ones."""
+        self._unreadable: dict[str, str] = {}
+        self._stray: dict[str, str] = {}
         self._load()
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Source -> what is wrong with its file at present. Rows of one that cannot be read stay as they are."""
+        return {**self._unreadable, **self._stray}
 
     @property
     def offsets(self) -> dict[str, int]:
@@ -166,10 +173,21 @@ class Ingester:
         found = reference_files(self._reference) if self._reference is not None else []
         if self._runs is not None:
             found += folder_files(self._runs, self._uploads)
+            self._stray = self._stray_uploads(self._runs)
         found += loose_files(self._files)
         if self._run_filter is not None:
             found = [source for source in found if self._is_wanted(source, self._run_filter)]
         return sorted(found, key=lambda source: source.rank)
+
+    def _stray_uploads(self, runs: RunsFolder) -> dict[str, str]:
+        """Uploads without their file, and files that nobody uploaded."""
+        files = {p.name for p in runs.uploads.iterdir() if p.name[0] != "."} if runs.uploads.is_dir() else set()
+        found = {f"uploads/{name}": f"upload {name[:12]}: its file is gone from the runs folder, so its rows are out"
+                 for name in sorted(self._uploads.keys() - files)}
+        found |= {f"uploads/{name}": f"uploads/{name[:12]} is not in the journal and does not count; "
+                                     "put a run file into the runs folder itself, or upload it"
+                  for name in sorted(files - self._journaled)}
+        return found
 
     def _is_wanted(self, source: SourceFile, run_filter: RunFilter) -> bool:
         """Files that hold one run are judged by their first line; all others are read."""
@@ -196,8 +214,12 @@ class Ingester:
         self._reset(gone)
         names = ", ".join(sorted(key for key in gone if not key.startswith("uploads/")))
         if names:
-            self.notices.append(f"{names}: no longer there, so its rows were taken out")
+            self._notice(f"{names}: no longer there, so its rows were taken out")
         return True
+
+    def _notice(self, text: str) -> None:
+        self.notices.append(text)
+        del self.notices[:-MAX_NOTICES]
 
     def _reset(self, keys: Iterable[str]) -> None:
         """Forget these sources, and every other source that shares a run with them: they are read from the start."""
@@ -238,14 +260,14 @@ class Ingester:
                     if sum(item.size_bytes for item in pending) >= CHUNK_BYTES:
                         ready, pending = pending, []
                         changed |= self._store(ready)
-                self.errors.pop(source.key, None)
+                self._unreadable.pop(source.key, None)
             except ChangedBelowError:
-                self.notices.append(f"{source.key}: changed where it was read already, so it was read again")
+                self._notice(f"{source.key}: changed where it was read already, so it was read again")
                 raise _OutOfOrderError([source.key]) from None
             except FileNotFoundError:
                 continue  # gone between the listing and now: the next cycle sees to it
             except OSError as error:
-                self.errors[source.key] = f"{source.key} cannot be read ({error.strerror or error})"
+                self._unreadable[source.key] = f"{source.key} cannot be read ({error.strerror or error})"
         return self._store(pending) or changed
 
     def _store(self, pieces: Sequence[Piece]) -> bool:
@@ -369,6 +391,7 @@ class Ingester:
             return False
         entries, errors = Journal(self._runs.journal).read()
         self._uploads = active_uploads(entries)
+        self._journaled = {entry.target.partition(":")[2] for entry in entries if entry.target.startswith("upload:")}
         rows = Rows()
         for position, entry in enumerate(entries):
             rows.add("journal", (position, entry.id, entry.time, entry.act, entry.actor, entry.target,

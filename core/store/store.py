@@ -190,11 +190,15 @@ def open_reading(
     `run_filter(header, run_id)` spares the in-memory build files of runs that the question does not need.
     """
     path, runs, root = _places(db_path, reference)
-    store = _open_if_free(path, runs, root, progress)
-    if store is not None:
-        return store
+    notices = []
+    if path.parent.is_dir() and not os.access(path.parent, os.W_OK):
+        notices.append(f"{path.name} cannot be kept in a folder that you may not write to: rows were built in memory")
+    else:
+        store = _open_if_free(path, runs, root, progress)
+        if store is not None:
+            return store
     connection = schema.connect_memory()
-    store = Store(connection, runs=runs, reference=root)
+    store = Store(connection, runs=runs, reference=root, notices=notices)
     ingester = Ingester(connection, runs=runs, reference=root, run_filter=run_filter, on_commit=store._bump)
     ingester.cycle(progress)
     store.notices += ingester.errors.values()
