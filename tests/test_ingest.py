@@ -421,6 +421,21 @@ def test_a_file_that_changed_where_it_was_read_is_noticed_and_read_again(
     assert OTHER in set(queries.runs(place.store)["run_id"])
 
 
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
+@pytest.mark.parametrize("new_process", [False, True])
+def test_a_file_that_was_only_copied_or_touched_is_the_same_file(place: Place, name: str, new_process: bool) -> None:
+    path = build_run(place.runs.root / name, "t4")
+    place.cycle()
+    copy = path.read_bytes()
+    path.unlink()
+    path.write_bytes(copy)
+    os.utime(path, ns=(1, 1))
+    ingester = Ingester(place.store._connection, runs=place.runs) if new_process else place.ingester
+    ingester.cycle()
+    assert ingester.notices == []
+    assert rows_of(place.store) == place.rebuilt()
+
+
 def test_a_new_process_notices_a_change_below_the_offset(place: Place) -> None:
     path = build_run(place.runs, "t4", [cell()])
     place.cycle()

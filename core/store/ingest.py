@@ -7,22 +7,19 @@ crash in between, ends in the same rows as a database built at once.
 """
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
-from core.errors import UserError
 from core.records import RecordError, RunHeader, RunsFolder, decode_line, open_run_file
 from core.records.run_file import MAX_LINE_BYTES
 from core.store import schema
 from core.store.journal import Journal, active_uploads, hidden_runs
+from core.store.published import key_of_text, published_rows
 from core.store.rows import Rows, gpu_identity, json_text, unknown_fields
 from core.store.sources import (
     CHUNK_BYTES,
@@ -134,10 +131,10 @@ class Ingester:
                         [key, label, *row[:4]],
                     )
             for text, key in cursor.execute("select distinct gpu_text, gpu_key from reported").fetchall():
-                if _key_of_text(text) != key:
+                if key_of_text(text) != key:
                     cursor.execute(
                         "update reported set gpu_key = ? where gpu_text is not distinct from ?",
-                        [_key_of_text(text), text],
+                        [key_of_text(text), text],
                     )
 
     # --- state ---
@@ -364,8 +361,8 @@ class Ingester:
         sha = hashlib.sha256(data).hexdigest()
         position = Position(len(data), data.count(b"\n"), 0, sha, stat.st_size, stat.st_mtime_ns, stat.st_ino, True)
         rows = Rows()
-        for number, row in enumerate(csv.DictReader(io.StringIO(data.decode("utf-8"), newline=""))):
-            rows.add("reported", _published_row(number, row))
+        for row in published_rows(data):
+            rows.add("reported", row)
         with self._transaction() as cursor:
             if sha != known.prefix_sha:
                 cursor.execute("delete from reported")
@@ -513,41 +510,3 @@ def _put_positions(
     for table in ("source", "source_run"):
         cursor.execute(f"delete from {table} where source in (select unnest(?::varchar[]))", [keys])
     _insert(cursor, rows)
-
-
-def _published_row(number: int, row: dict[str, str]) -> tuple[Any, ...]:
-    """One published figure as it stands; a text where a number is expected stays in its text column."""
-    text = {name: value.strip() or None for name, value in row.items()}
-    return (
-        number, text["tracker"], text["variant"], text["gpu"], _key_of_text(text["gpu"]), text["precision"],
-        _whole(text["frames"]), _whole(text["height"]), _whole(text["width"]), _whole(text["points"]), text["points"],
-        _whole(text["batch"]), _number(text["seconds"]), _number(text["throughput"]), text["throughput"],
-        text["throughput_unit"], text["source"], text["source_detail"], text["notes"],
-    )
-
-
-def _key_of_text(text: str | None) -> str | None:
-    """Catalogue key of a card as a person wrote it; None for an unknown or an unstated one."""
-    if text is None:
-        return None
-    if text.split()[0].upper() == "CPU":
-        return "cpu"
-    from core.gpus.lookup import by_human_name
-
-    for name in (text, text.split("(")[0].strip()):
-        try:
-            return by_human_name(name).gpu.key
-        except UserError:
-            continue
-    return None
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None

@@ -166,8 +166,8 @@ class SourceReader:
         with open_run_file(source.path) as buffered:
             raw = getattr(buffered, "raw", None)
             packed = isinstance(raw, gzip.GzipFile)
-            if packed and position.done:
-                raise ChangedBelowError  # a packed file is taken whole: another state of it is another file
+            if packed and position.done and position.problems:
+                raise ChangedBelowError  # it may have been torn, and be whole now
             # Of a torn packed file a buffer in between would swallow the last good bytes.
             stream: _Stream = raw if packed else buffered  # type: ignore[assignment]
             memory = self._at_offset(source, state, stream, packed)
