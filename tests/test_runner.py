@@ -68,7 +68,7 @@ def request(points: list[int], **changes: Any) -> SweepRequest:
     fields: dict[str, Any] = {
         "preset": "quick", "trackers": ("local4d:small",), "precisions": ("fp32",),
         "sizes": tuple(Size(8, 32, 32, count) for count in points), "effort": Effort(0.1, 1.0, 3, 10),
-        "device": "cpu", "cell_timeout_s": 0.5,
+        "device": "cpu", "cell_timeout_s": 60.0,
     }
     return SweepRequest(**{**fields, **changes})
 
@@ -101,6 +101,16 @@ class Bench:
     def statuses(self, run_id: str = "run-one") -> dict[int, str]:
         return {cell.workload.work.points: cell.status for cell in self.records(Cell, run_id)}
 
+    def when(self, condition: Callable[[str], bool], act: Callable[[], object], run_id: str = "run-one") -> None:
+        """Do `act` from another thread as soon as the text of the run file fulfils `condition`."""
+        path = self.runs.run_file(run_id)
+
+        def watch() -> None:
+            wait_until(lambda: path.exists() and condition(path.read_text(errors="replace")), 30)
+            act()
+
+        threading.Thread(target=watch, daemon=True).start()
+
     @property
     def worker_starts(self) -> int:
         return len(self.log.read_text().splitlines())
@@ -129,11 +139,11 @@ def test_a_cell_that_starts_says_which_of_how_many(bench: Bench) -> None:
 
 
 def test_a_lost_worker_costs_its_cell_and_the_sweep_goes_on(bench: Bench) -> None:
-    assert bench.measure(request([1, 13, 17, 19, 23, 29, 2])) == 0
+    assert bench.measure(request([1, 13, 17, 19, 23, 29, 2], cell_timeout_s=1.5)) == 0
     assert bench.statuses() == {1: "ok", 13: "failed", 17: "timeout", 19: "oom", 23: "failed", 29: "failed", 2: "ok"}
     reasons = {cell.workload.work.points: cell.reason for cell in bench.records(Cell)}
     assert "SIGKILL" in reasons[13]
-    assert "no sign of life for 0.5 s in phase 'warmup'" in reasons[17]
+    assert "no sign of life for 1.5 s in phase 'warmup'" in reasons[17]
     assert "wall_ms" in reasons[29]
     assert bench.records(End)[-1].state == "done"
 
@@ -161,7 +171,7 @@ def test_only_lost_cells_without_any_good_one_is_a_failure(bench: Bench) -> None
 
 
 def test_a_stop_file_stops_after_the_running_cell_and_resume_does_the_rest(bench: Bench) -> None:
-    threading.Timer(0.4, lambda: bench.runs.request_stop("run-one")).start()
+    bench.when(lambda text: '"kind":"cell"' in text, lambda: bench.runs.request_stop("run-one"))
     assert bench.measure(request(list(range(100, 130))), sleep_s=0.1) == 0
     done = len(bench.records(Cell))
     assert 0 < done < 30
@@ -178,20 +188,19 @@ def test_resume_repeats_lost_cells_only(bench: Bench) -> None:
 
 
 def test_first_signal_stops_after_the_cell_and_the_second_at_once(bench: Bench) -> None:
-    def interrupt(times: int) -> None:
-        for _ in range(times):
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.05)
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Timer(0.5, interrupt, [1]).start()
-    assert bench.measure(request([1, 2, 3]), sleep_s=1.0) == 0
+    bench.when(lambda text: "cell_started" in text, interrupt)
+    assert bench.measure(request([1, 2, 3]), sleep_s=0.5) == 0
     assert len(bench.records(Cell)) == 1
-    threading.Timer(0.5, interrupt, [2]).start()
+    bench.when(lambda text: "cell_started" in text, lambda: (interrupt(), time.sleep(0.2), interrupt()), "run-two")
     started = time.monotonic()
-    assert bench.measure(request([1, 2], cell_timeout_s=60), "run-two", sleep_s=20.0) == 0
-    assert time.monotonic() - started < 5
+    assert bench.measure(request([1, 2]), "run-two", sleep_s=50.0) == 0
+    assert time.monotonic() - started < 25
     assert bench.records(Cell, "run-two") == []
-    assert bench.records(End, "run-two")[-1] == End("stopped", "interrupted", bench.records(End, "run-two")[-1].at)
+    end = bench.records(End, "run-two")[-1]
+    assert (end.state, end.reason) == ("stopped", "interrupted")
 
 
 def test_a_budget_shrinks_the_samples_of_each_cell_and_ends_the_sweep(bench: Bench) -> None:
@@ -200,8 +209,8 @@ def test_a_budget_shrinks_the_samples_of_each_cell_and_ends_the_sweep(bench: Ben
     assert end.state == "stopped"
     assert end.reason.startswith("budget of 1.2 s spent")
     sampled_s = [cell.wall_ms[2] for cell in bench.records(Cell)]  # the fake tells its sample budget there
-    assert 2 <= len(sampled_s) < 4
-    assert sampled_s[0] == pytest.approx(1.2 / 4 * 0.5, rel=0.1)
+    assert 1 <= len(sampled_s) < 4
+    assert sampled_s[0] == pytest.approx(1.2 / 4 * 0.5, rel=0.2)
     assert bench.resume() == 0
     assert bench.records(End)[-1].state == "done"
 
@@ -215,35 +224,25 @@ def test_a_busy_gpu_is_refused_unless_forced_and_leaves_no_run_behind(bench: Ben
 
 def test_a_second_sweep_waits_for_the_device_and_says_so(bench: Bench) -> None:
     held, release = threading.Event(), threading.Event()
+    states: list[str] = []
 
     def hold() -> None:
         with device_lock(bench.runs.root, "f" * 32):
             held.set()
-            release.wait(10)
+            release.wait(30)
 
-    thread = threading.Thread(target=hold)
-    thread.start()
+    threading.Thread(target=hold, daemon=True).start()
     held.wait(5)
-    states: list[str] = []
-
-    def watch() -> None:
-        time.sleep(0.6)
-        states.append(bench.runs.state("run-one"))
-        release.set()
-
-    threading.Thread(target=watch).start()
+    bench.when(lambda text: '"queued"' in text, lambda: (states.append(bench.runs.state("run-one")), release.set()))
     assert bench.measure(request([1])) == 0
-    thread.join()
     assert states == ["queued"]
     assert [note.event for note in bench.records(Note)] == ["queued", "plan", "cell_started"]
 
 
 def test_a_queued_sweep_can_be_stopped(bench: Bench) -> None:
-    release = threading.Event()
+    bench.when(lambda text: '"queued"' in text, lambda: bench.runs.request_stop("run-one"))
     with device_lock(bench.runs.root, "f" * 32):
-        threading.Timer(0.3, lambda: bench.runs.request_stop("run-one")).start()
         assert bench.measure(request([1])) == 0
-    release.set()
     assert bench.records(End)[-1].state == "stopped"
 
 

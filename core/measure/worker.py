@@ -171,11 +171,14 @@ class Worker:
     def profile(self, order: dict[str, Any], progress: Any) -> _Profile:
         """The profiled passes of a workload that another worker timed. Never raises: its times stay valid."""
         try:
-            return self._profiled_apart(order, progress)
+            told = self._profiled_apart(order, progress)
+            if self.on_cuda:
+                torch.cuda.empty_cache()  # the timing worker wants the memory; model and clip stay, they are small
+            return told
         except Exception as error:
-            return _Profile(notes={"profile": reasons.of_error(error)})
-        finally:
-            self._cleaned()  # the timing worker wants the memory for its next cell
+            reason = reasons.of_error(error)
+        self._cleaned()
+        return _Profile(notes={"profile": reason})
 
     def _profiled_apart(self, order: dict[str, Any], progress: Any) -> _Profile:
         workload: Workload = from_json(Workload, order["workload"], "workload")
@@ -266,6 +269,8 @@ class Worker:
                     self._profiler_warm = True
                 events, wall_ms = profile.record(call, staged, self.clock, with_shapes=False, on_cuda=True)
                 busy_ms = profile.read_trace(events, on_cuda=True).kernel_busy_ms
+                if not order.get("with_ops"):  # the heavy pass takes seconds: only where its table is wanted
+                    return _Profile(fields={"kernel_busy_ms": busy_ms, "profiled_wall_ms": wall_ms})
             events, shaped_wall_ms = profile.record(call, staged, self.clock, with_shapes=True, on_cuda=self.on_cuda)
             table = profile.read_trace(events, self.on_cuda, _per_call(counted))
         except Exception as error:  # no CUPTI, no permission: the times stay valid

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,9 @@ class InterruptedSweepError(Exception):
 
 
 class WorkerProcess:
-    def __init__(self, command: Sequence[str] = WORKER_COMMAND) -> None:
-        environment = dict(os.environ)
+    def __init__(self, command: Sequence[str] = WORKER_COMMAND, variables: Mapping[str, str] | None = None) -> None:
+        """`variables`: environment of this worker alone."""
+        environment = {**os.environ, **(variables or {})}
         root = str(Path(core.__file__).resolve().parent.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
         environment["GAPSCOPE_PARENT"] = str(os.getpid())
