@@ -410,8 +410,9 @@ def _remove(path: Path) -> None:
 def test_a_file_that_changed_where_it_was_read_is_noticed_and_read_again(
     place: Place, change: Callable[[Path], None]
 ) -> None:
-    path = build_run(place.runs, "t4", [cell()])
-    build_run(place.runs.root / "copy.jsonl", "t4", [cell()])
+    cells = [cell(process=process) for process in range(8)]
+    path = build_run(place.runs, "t4", cells)
+    build_run(place.runs.root / "copy.jsonl", "t4", cells)
     build_run(place.runs, "cpu", run_id=OTHER)
     place.cycle()
     change(path)

@@ -144,8 +144,8 @@ class _Memory:
 class SourceReader:
     """Reads new complete lines and notices when old ones changed.
 
-    A file that only grew is trusted while its last 4 kB before the offset are the same; one that this process has not
-    seen yet is hashed from its start to the offset once.
+    A file that grew is trusted while its last 4 kB before the offset are the same. One that changed without growing,
+    or that this process has not seen yet, is hashed from its start to the offset.
     """
 
     def __init__(self) -> None:
@@ -170,7 +170,9 @@ class SourceReader:
                 raise ChangedBelowError  # it may have been torn, and be whole now
             # Of a torn packed file a buffer in between would swallow the last good bytes.
             stream: _Stream = raw if packed else buffered  # type: ignore[assignment]
-            memory = self._at_offset(source, state, stream, packed)
+            memory = self._at_offset(
+                source, state, stream, packed, appended=stat.st_size > position.size_bytes
+            )
             self._memory[source.key] = memory
             torn: str | None = None
             for block in _whole_lines(stream, memory.sha):
@@ -187,13 +189,15 @@ class SourceReader:
                 yield Piece(source, lines, state, block.length)
             yield Piece(source, (), replace(state, done=True), 0, torn)
 
-    def _at_offset(self, source: SourceFile, state: Position, stream: _Stream, packed: bool) -> _Memory:
+    def _at_offset(
+        self, source: SourceFile, state: Position, stream: _Stream, packed: bool, appended: bool
+    ) -> _Memory:
         """Move `stream` to the offset, with proof that what lies before it is what was read."""
         if not packed and state.size_bytes < state.offset_bytes:
             raise ChangedBelowError
         known = self._memory.get(source.key)
         if (
-            known is not None and not packed
+            known is not None and appended and not packed
             and (known.inode, known.offset_bytes) == (state.inode, state.offset_bytes)
         ):
             stream.seek(known.offset_bytes - len(known.tail))
