@@ -222,8 +222,9 @@ class Sweep:
                 self._forget_claim()
 
     def _end(self, state: str, reason: str | None) -> None:
-        if self.writer is not None:
-            self.writer.write(End(state=state, reason=reason, at=now_utc()))
+        if self.writer is None:
+            return  # nothing began; the error alone says why
+        self.writer.write(End(state=state, reason=reason, at=now_utc()))
         self.say(f"{state}{f': {reason}' if reason else ''}")
 
     def _forget_claim(self) -> None:
@@ -339,6 +340,7 @@ class Sweep:
             cell = line.record
             if isinstance(cell, Cell) and cell.status in SETTLED:
                 settled.add((cell.process, cell.workload.key()))
+                self.statuses[cell.status] = self.statuses.get(cell.status, 0) + 1
                 self._remember_work(cell)
         return settled
 
