@@ -2,7 +2,7 @@
 
     python benchmarks/stage_cost.py [--device cuda:0|cpu] [--repetitions 40]
 
-Stages are marked in the timed repetitions themselves, so that they sum to each repetition's total; this shows the price.
+Stages are marked in the timed repetitions themselves, so that they sum to each total; this shows the price.
 """
 from __future__ import annotations
 
