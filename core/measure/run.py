@@ -436,6 +436,7 @@ class Sweep:
         group = (planned.workload.work.tracker, planned.process)
         if self.worker is not None and self.group not in (group, None):
             self._drop_worker()
+            self._drop_profiler(at_once=True)  # later processes are not profiled: no idle context beside them
         for attempt in range(MAX_FAILED_STARTS):
             if self.worker is not None:
                 break
