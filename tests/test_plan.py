@@ -33,7 +33,9 @@ def error(*options: str) -> str:
 def test_quick_is_one_small_size_in_five_precisions_and_one_process() -> None:
     cells = plan.expand(request())
     assert {cell.workload.setting.precision for cell in cells} == set(PRECISIONS)
-    assert {str(cell.size) for cell in cells} == {"8f 128x128 32p"}
+    (size,) = {cell.size for cell in cells}
+    assert size.frames <= 8
+    assert max(size.height, size.width) <= 128
     assert len(cells) == 5
     assert {cell.process for cell in cells} == {0}
 
