@@ -1,12 +1,15 @@
 """Sweep: plan, start, watch live, stop, resume. All state is in the runs folder and in the URL."""
 
+from typing import Any
+
+import pandas as pd
 import streamlit as st
 
+from core.charts import speedup, tables, theme
 from core.records import PRECISIONS
 from core.store import jobs, queries
-from core.store.progress import run_progress
+from core.store.progress import RunProgress, run_progress
 from core.trackers import registry
-from core.charts import speedup, tables
 from pages.parts import planned, shell, show, stored, view
 
 ACTIVE = ("running", "queued")
@@ -91,53 +94,56 @@ def options() -> list[str]:
     return argv
 
 
-@st.fragment(run_every=0.7)
+def size_of(run_id: str) -> int:
+    path = folder.run_file(run_id)
+    return path.stat().st_size if path.exists() else 0
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def progress_of(run_id: str, size_bytes: int) -> RunProgress:
+    """Progress of a run whose file has this size: a sweep on a CPU must not pay for being watched."""
+    return run_progress(folder, run_id)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def drawn(run_id: str, data_version: int, mode: show.Mode) -> tuple[dict[str, Any] | None, str, pd.DataFrame]:
+    """What is measured so far in a run: chart (None without an ok cell), its finding, table of all lines."""
+    cells = queries.cells(stored.store(), run_ids=[run_id])
+    done = tables.by_cell(cells)
+    if not len(done):
+        return None, "", tables.live_table(cells)
+    newest = done.iloc[::-1].reset_index(drop=True)
+    finding = tables.live_finding(newest)
+    rows = newest.assign(label=tables.cell_names(newest))
+    made = speedup.time_bars(rows, finding, tables.live_conditions(newest), mode)
+    return theme.spec(made), finding, tables.live_table(cells)
+
+
+@st.fragment(run_every=1.0)
 @shell.guarded
 def live(run_id: str, seen: tuple[tuple[str, str], ...]) -> None:
-    """The chosen run, read anew from its file and the store each time; other runs' states as a list."""
+    """The chosen run, from its file and the store; reads no more than a size and a version while nothing changes."""
     states = jobs.states(folder)
     if tuple((job.run_id, job.state) for job in states) != seen:
-        st.rerun()  # a run came, ended or was resumed: the list above changes too
+        st.rerun()  # a run came, ended or was resumed: the list changes too
     job = next(job for job in states if job.run_id == run_id)
-    progress = run_progress(folder, run_id)
+    progress = progress_of(run_id, size_of(run_id))
     show.sentence(tables.progress_sentence(progress, job, STATE_WORDS[job.state]))
     if progress.cells:
         st.progress(min(progress.done / progress.cells, 1.0))
     if job.message and job.state != "done":
         st.warning(show.plain(job.message), icon=":material/info:")
-    with st.container(horizontal=True):
-        if job.state in ACTIVE:
-            st.button(
-                "Stop after this cell",
-                icon=":material/stop_circle:",
-                on_click=stop,
-                args=[run_id],
-                disabled=job.stop_requested,
-                key="stop",
-            )
-        elif job.state != "done":
-            st.button(
-                "Resume",
-                icon=":material/play_arrow:",
-                on_click=resume,
-                args=[run_id],
-                key="resume",
-                help="Goes on in the same file; finished cells are not repeated.",
-            )
-    cells = queries.cells(stored.store(), run_ids=[run_id])
-    done = tables.by_cell(cells)
-    if len(done):
-        newest = done.iloc[::-1].reset_index(drop=True)
-        made = speedup.time_bars(
-            newest.assign(label=tables.cell_names(newest)),
-            tables.live_finding(newest),
-            f"median of repetitions, whiskers p5 to p95; {tables.common_words(newest)}; "
-            f"{newest['gpu_label'].iloc[0]}; newest first",
-            show.mode(),
-        )
-        st.vega_lite_chart(speedup.theme.spec(made), theme=None, alt=tables.live_finding(newest), key="live_chart")
-    if len(cells):
-        show.dataframe(tables.live_table(cells), alt="Cells of this run, newest first")
+    if job.state in ACTIVE:
+        st.button("Stop after this cell", icon=":material/stop_circle:", on_click=stop, args=[run_id],
+                  disabled=job.stop_requested, key="stop")
+    elif job.state != "done":
+        st.button("Resume", icon=":material/play_arrow:", on_click=resume, args=[run_id], key="resume",
+                  help="Goes on in the same file; finished cells are not repeated.")
+    spec, finding, table = drawn(run_id, stored.version(), show.mode())
+    if spec is not None:
+        st.vega_lite_chart(spec=spec, theme=None, alt=finding, key="live_chart")
+    if len(table):
+        show.dataframe(table, alt="Cells of this run, newest first")
 
 
 def plan_and_start() -> None:
@@ -175,24 +181,18 @@ def own_runs(states: list[jobs.Job]) -> None:
         with st.expander("All sweeps of this machine", key="sweeps", on_change="rerun", type="compact") as box:
             if box.open:
                 show.dataframe(
-                    tables.job_table(states, [run_progress(folder, name) for name in names], STATE_WORDS),
+                    tables.job_table(states, [progress_of(name, size_of(name)) for name in names], STATE_WORDS),
                     alt=f"Sweeps: {'; '.join(words.values())}",
                 )
 
 
+plan_and_start()
+st.space("small")
 states = jobs.states(folder)
-if any(job.state in ACTIVE for job in states):
+if states:
     own_runs(states)
-    with st.expander("Plan another sweep", key="another"):
-        plan_and_start()
 else:
-    plan_and_start()
-    st.divider()
-    if states:
-        own_runs(states)
-    else:
-        show.empty(
-            "No sweep has run here yet.",
-            "Press Start: the quick preset takes about a minute, also without a "
-            "GPU. It goes on when you close this tab.",
-        )
+    show.empty(
+        "No sweep has run here yet.",
+        "Press Start: the quick preset takes about a minute, also without a GPU. It goes on when you close this tab.",
+    )

@@ -24,7 +24,13 @@ def _fitted(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def speedup_bars(
-    rows: pd.DataFrame, theory: pd.DataFrame, baseline: str, finding: str, conditions: str, mode: Mode
+    rows: pd.DataFrame,
+    theory: pd.DataFrame,
+    baseline: str,
+    finding: str,
+    conditions: str,
+    mode: Mode,
+    time_header: str = "median time",
 ) -> alt.LayerChart:
     """Speedup of each row against a baseline, as bars from 1x on a logarithmic axis, with interval and theory.
 

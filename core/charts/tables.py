@@ -400,6 +400,14 @@ def live_finding(done: pd.DataFrame) -> str:
     )
 
 
+def live_conditions(done: pd.DataFrame) -> str:
+    """What the bars of a live sweep are."""
+    return (
+        f"median of repetitions, whiskers p5 to p95; {common_words(done)}; "
+        f"{theme.short_name(str(done['gpu_label'].iloc[0]))}; newest first"
+    )
+
+
 def plan_table(plan: Answer) -> pd.DataFrame:
     """Planned cells with predicted time and memory."""
     return pd.DataFrame(
@@ -457,21 +465,29 @@ def progress_sentence(progress: Any, job: Any, state: str) -> str:
     if job.stop_requested and job.state in ("running", "queued"):
         return f"{said}; stops after the running cell"
     if job.state == "running" and progress.running:
-        return f"{said}: now {workload_words(str(progress.running.get('workload', '')))}"
+        return f"{said}: now {workload_words(progress.running.get('workload', ''))}"
     if job.state == "running":
         return f"{said}: the runner is getting ready"
     return said
 
 
-def workload_words(key: str) -> str:
-    """A workload key (core.records) in a few words: local4d:small, 8 frames, 128x128, 32 points, fp32."""
-    work, _, setting = key.partition("|")
-    parts = work.split("/")
-    if len(parts) < 6:
-        return key
-    frames, points = parts[3].removeprefix("f"), parts[5].removeprefix("p")
-    words = [parts[0], f"{frames} frames", parts[4], *([f"{points} points"] if points != "-" else [])]
-    return ", ".join([*words, setting.split("/")[0]])
+def workload_words(workload: Any) -> str:
+    """The workload of a `cell_started` note in a few words: local4d:small, 8 frames, 128x128, 32 points, fp32.
+
+    The runner writes it as an object of work and setting; a key of core.records stays as it is.
+    """
+    if not isinstance(workload, Mapping):
+        return str(workload)
+    work, setting = workload.get("work") or {}, workload.get("setting") or {}
+    variant = f":{work['variant']}" if work.get("variant") else ""
+    words = [
+        f"{work.get('tracker', '')}{variant}",
+        f"{work['frames']} frames" if work.get("frames") else "",
+        f"{work['height']}x{work['width']}" if work.get("height") and work.get("width") else "",
+        f"{work['points']} points" if work.get("points") else "",
+        str(setting.get("precision") or ""),
+    ]
+    return ", ".join(word for word in words if word)
 
 
 def command(argv: list[str]) -> str:
