@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from core.charts import tables
+from core.charts.tables import stored as stored_tables
 from core.store import queries, uploads
 from core.store.export import export_csv, export_run
 from pages.parts import shell, show, stored, view
@@ -13,7 +13,7 @@ shell.start("Data")
 store, folder = stored.store(), stored.runs_folder()
 runs = stored.runs()
 
-show.sentence(tables.runs_sentence(runs) + ".")
+show.sentence(stored_tables.runs_sentence(runs) + ".")
 status = store.status()
 for problem in (*status.errors, *status.notices):
     st.warning(show.plain(problem), icon=":material/info:")
@@ -25,7 +25,7 @@ for problem in (*status.errors, *status.notices):
 def accept(files: list[tuple[bytes, uploads.Preview]]) -> None:
     """Keep the looked-at files; the ingester takes them in within a second. Then offer an empty uploader again."""
     for data, found in files:
-        show.asked(lambda data=data, found=found: uploads.accept(folder, data, found.name, found=found))
+        show.asked(uploads.accept, folder, data, found.name, found=found)
     st.session_state[ROUND] = st.session_state.get(ROUND, 0) + 1
     st.toast(f"{len(files)} file{'' if len(files) == 1 else 's'} kept; the runs appear below.", icon=":material/check:")
 
@@ -47,15 +47,15 @@ given = st.file_uploader(
 ready = []
 for file in given or []:
     data = file.getvalue()
-    found = show.asked(lambda data=data, file=file: look(data, file.name, stored.version()))
+    found = show.asked(look, data, file.name, stored.version())
     if found is None:
         continue
     with st.container(border=True):
-        st.text(tables.preview_sentence(found))
-        show.dataframe(tables.preview_table(found), alt="Runs in the file")
+        st.text(stored_tables.preview_sentence(found))
+        show.dataframe(stored_tables.preview_table(found), alt="Runs in the file")
         if found.problems:
             show.note("Lines that cannot be read, and what was expected there:")
-            show.dataframe(tables.problem_table(found), alt="Problems by line and field")
+            show.dataframe(stored_tables.problem_table(found), alt="Problems by line and field")
     if not found.already_known:
         ready.append((data, found))
 if ready:
@@ -76,9 +76,9 @@ if not len(runs):
         "No runs are stored yet.", "Add a run file above, or measure this machine.", "Sweep", "Measure this machine"
     )
 else:
-    show.dataframe(tables.run_table(runs), alt="Stored runs, newest first")
+    show.dataframe(stored_tables.run_table(runs), alt="Stored runs, newest first")
     left, middle, right, last = st.columns([5, 2, 2, 2], vertical_alignment="bottom")
-    names = {row.run_id: f"{row.run_id}, {row.gpu_label}" for row in runs.itertuples()}
+    names = dict(zip(runs["run_id"], runs["run_id"] + ", " + runs["gpu_label"], strict=True))
     with left:
         run_id = view.choice("Run", list(names), key="run", show=lambda key: names[key])
     middle.download_button(
@@ -114,15 +114,15 @@ def confirm_delete(run_id: str) -> None:
 
 
 def undo(upload_id: str) -> None:
-    show.asked(lambda: uploads.undo(folder, upload_id))
+    show.asked(uploads.undo, folder, upload_id)
 
 
 def redo(upload_id: str) -> None:
-    show.asked(lambda: uploads.redo(folder, upload_id))
+    show.asked(uploads.redo, folder, upload_id)
 
 
 def restore(run_id: str) -> None:
-    show.asked(lambda: uploads.restore_run(folder, run_id))
+    show.asked(uploads.restore_run, folder, run_id)
 
 
 if len(runs) and last.button("Delete", icon=":material/delete:", key="delete", width="stretch"):
@@ -133,7 +133,7 @@ if history:
     st.subheader("Uploads", anchor=False)
     for record in history[:10]:
         left, right = st.columns([10, 2], vertical_alignment="center")
-        left.text(tables.upload_words(record))
+        left.text(stored_tables.upload_words(record))
         if record.active:
             right.button(
                 "Undo",
@@ -173,4 +173,4 @@ if len(problems):
     ) as box:
         if box.open:
             show.note("They are kept in their files and left out of every answer.")
-            show.dataframe(tables.stored_problem_table(problems), alt="Lines that do not count, with the reason")
+            show.dataframe(stored_tables.stored_problem_table(problems), alt="Lines that do not count, with the reason")

@@ -5,7 +5,8 @@ import streamlit as st
 from core import units
 from core.answers import sentences
 from core.answers.selection import Filters
-from core.charts import gap, tables
+from core.charts import gap
+from core.charts.tables import gap as gap_tables
 from core.records import PRECISIONS
 from pages.parts import choose, shell, show, stored, view
 
@@ -24,7 +25,7 @@ if not len(cells):
     st.stop()
 
 # Choose: two sides, each a GPU type or a run, each with a precision; then the work.
-start = tables.opening_sides(cells)
+start = gap_tables.opening_sides(cells)
 bar = st.columns([4, 2, 4, 2])
 with bar[0]:
     baseline = choose.side("Baseline", stored.runs(), cells, "baseline", choose.selector(*start["baseline"]))
@@ -45,14 +46,14 @@ def with_precision(head: str, precision: str) -> str:
 
 
 sides = with_precision(baseline, baseline_precision), with_precision(target, target_precision)
-answer = show.asked(lambda: stored.explained(*sides, Filters()))
+answer = show.asked(stored.explained, *sides, Filters())
 if answer is None:
     st.stop()
-works = tables.other_works(answer)
+works = gap_tables.other_works(answer)
 if len(works) > 1:
     picked = view.choice("Work in common", list(works), key="work")
     if picked != next(iter(works)):
-        answer = stored.explained(*sides, tables.work_filters(works[picked]))
+        answer = stored.explained(*sides, gap_tables.work_filters(works[picked]))
 
 # One sentence, few numbers.
 show.sentence(answer["headline"], verdict=answer["verdict"])
@@ -60,7 +61,7 @@ if answer["conditions"]:
     show.note(answer["conditions"])
 ratio = answer["measured_ratio"]
 if ratio["value"] is None:
-    show.dataframe(tables.reasons_table(answer), alt="Why the two sides cannot be compared")
+    show.dataframe(gap_tables.reasons_table(answer), alt="Why the two sides cannot be compared")
     st.stop()
 expected, norm = answer["expected"], answer["norm"] or {}
 numbers = st.columns(5)
@@ -93,9 +94,9 @@ numbers[4].metric(
 )
 
 # Theory against measured, then where the time goes.
-rows = tables.theory_rows(answer)
+rows = gap_tables.theory_rows(answer)
 if len(rows):
-    finding = tables.theory_finding(answer)
+    finding = gap_tables.theory_finding(answer)
     made = gap.theory_chart(
         rows,
         ratio["value"],
@@ -103,19 +104,25 @@ if len(rows):
         ratio["high"],
         answer["verdict"],
         finding,
-        tables.theory_conditions(answer),
+        gap_tables.theory_conditions(answer),
         show.mode(),
     )
-    show.chart(made, tables.readings_table(answer), finding, key="theory", table_label="Readings with their sources")
-if answer["stages"]:
-    finding = tables.stage_finding(answer)
-    made = gap.stage_chart(
-        tables.stage_rows(answer), *tables.side_names(answer), finding, tables.stage_conditions(answer), show.mode()
+    show.chart(
+        made, gap_tables.readings_table(answer), finding, key="theory", table_label="Readings with their sources"
     )
-    show.chart(made, tables.stage_table(answer), finding, key="stages")
+if answer["stages"]:
+    finding = gap_tables.stage_finding(answer)
+    made = gap.stage_chart(
+        gap_tables.stage_rows(answer),
+        *gap_tables.side_names(answer),
+        finding,
+        gap_tables.stage_conditions(answer),
+        show.mode(),
+    )
+    show.chart(made, gap_tables.stage_table(answer), finding, key="stages")
 
 # Detail, made when opened.
-with st.expander(tables.op_label(answer), key="ops", on_change="rerun", type="compact") as box:
+with st.expander(gap_tables.op_label(answer), key="ops", on_change="rerun", type="compact") as box:
     if box.open and answer["op_diff"]:
         show.note("Device time of one profiled forward pass, most difference first.")
         formats = {
@@ -130,12 +137,12 @@ with st.expander(tables.op_label(answer), key="ops", on_change="rerun", type="co
                 "norm, max",
             )
         }
-        show.dataframe(tables.op_table(answer), alt="Operations of both sides", column_config=formats)
+        show.dataframe(gap_tables.op_table(answer), alt="Operations of both sides", column_config=formats)
     elif box.open:
         show.note("A side has no op table: measure it with `--ops all`, or choose the centre size of a sweep.")
 with st.expander("Environment of both runs", key="environment", on_change="rerun", type="compact") as box:
     if box.open:
-        show.dataframe(tables.environment_table(answer), alt="Environment of both runs, differences first")
+        show.dataframe(gap_tables.environment_table(answer), alt="Environment of both runs, differences first")
 with st.expander("What this rests on", key="rests", on_change="rerun", type="compact") as box:
     if box.open:
         st.text(sentences.VERDICT_MEANINGS[answer["verdict"]])

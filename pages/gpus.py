@@ -5,7 +5,8 @@ import streamlit as st
 
 from core import units
 from core.answers.catalogue import all_specs, specs
-from core.charts import gpus, tables
+from core.charts import gpus
+from core.charts.tables import cards as cards_tables
 from core.gpus import catalogue
 from pages.parts import shell, show, view
 
@@ -17,7 +18,7 @@ key = view.choice("Card", list(cards), key="gpu", default="h200-sxm-141gb", show
 
 # Load.
 card = specs(key)
-ceilings = tables.ceiling_rows(card)
+ceilings = cards_tables.ceiling_rows(card)
 drawn = ceilings.dropna(subset=["share"])
 
 # One sentence, few numbers, one picture.
@@ -33,7 +34,7 @@ numbers[4].metric("Memory", f"{gpu.memory_gb:g} GB" if gpu.memory_gb else units.
 numbers[5].metric("Power", units.watt(gpu.tdp_w))
 
 if len(drawn):
-    finding = tables.ceiling_finding(card, ceilings)
+    finding = cards_tables.ceiling_finding(card, ceilings)
     made = gpus.ceiling_chart(
         drawn, key, finding, "public measurements by others, each against the printed figure it belongs to", show.mode()
     )
@@ -49,7 +50,7 @@ else:
 st.subheader("Data sheet", anchor=False)
 if gpu.notes:
     show.note(gpu.notes)
-show.dataframe(tables.spec_values(card), alt=f"Data sheet values of the {card['name']} with their sources")
+show.dataframe(cards_tables.spec_values(card), alt=f"Data sheet values of the {card['name']} with their sources")
 
 everything = all_specs()
 st.subheader("All cards", anchor=False)

@@ -6,7 +6,10 @@ from core import units
 from core.answers import sentences
 from core.answers.overview import FOUNDING_PAIR, FOUNDING_PRECISION
 from core.answers.two import explain_two
-from core.charts import gap, overview, tables
+from core.charts import gap, overview
+from core.charts.tables import cells as cells_tables
+from core.charts.tables import gap as gap_tables
+from core.charts.tables import sweep as sweep_tables
 from core.gpus import PRECISIONS
 from core.store import jobs
 from pages.parts import planned, shell, show, stored, view
@@ -30,7 +33,7 @@ with third:
     )
 
 # Ask.
-answer = show.asked(lambda: explain_two(baseline, target, precision=None if precision == "not stated" else precision))
+answer = show.asked(explain_two, baseline, target, precision=None if precision == "not stated" else precision)
 
 if answer is not None:
     show.sentence(answer["headline"], verdict=answer["verdict"])
@@ -49,21 +52,21 @@ if answer is not None:
             )
         with picture:
             made = gap.norm_strip(
-                tables.norm_bins(answer),
-                tables.norm_values(answer),
-                tables.theory_lines(answer),
+                gap_tables.norm_bins(answer),
+                gap_tables.norm_values(answer),
+                gap_tables.theory_lines(answer),
                 ratio,
                 answer["verdict"],
-                tables.norm_finding(answer),
-                tables.norm_conditions(answer),
+                gap_tables.norm_finding(answer),
+                gap_tables.norm_conditions(answer),
                 show.mode(),
             )
-            show.chart(made, tables.norm_table(answer), tables.norm_alt(answer), key="norm")
+            show.chart(made, gap_tables.norm_table(answer), gap_tables.norm_alt(answer), key="norm")
     with st.expander(
         "Readings of the precision, sources and assumptions", key="readings", on_change="rerun", type="compact"
     ) as box:
         if box.open:
-            show.dataframe(tables.readings_table(answer), alt="Theory readings with their sources")
+            show.dataframe(gap_tables.readings_table(answer), alt="Theory readings with their sources")
             st.text(sentences.VERDICT_MEANINGS[answer["verdict"]])
             for assumption in answer["assumptions"]:
                 st.text(f"- {assumption}")
@@ -82,13 +85,13 @@ st.subheader("What is measured here", anchor=False)
 button, said = st.columns([3, 9], vertical_alignment="center")
 button.button("Measure this machine (60 s)", icon=":material/play_circle:", on_click=measure, width="stretch")
 cards = planned.gpus()
-said.markdown(show.plain(tables.quick_words(cards, covered)))
+said.markdown(show.plain(sweep_tables.quick_words(cards, covered)))
 if "started" in st.session_state:
     st.switch_page(shell.page_of("Sweep"), query_params={"run": st.session_state.pop("started")})
 
-cells = tables.coverage_cells(covered)
+cells = cells_tables.coverage_cells(covered)
 if len(cells):
-    finding = tables.coverage_finding(covered)
+    finding = cells_tables.coverage_finding(covered)
     made = overview.coverage_map(cells, finding, "numbers count cells, one per precision and setting", show.mode())
     show.chart(made, cells, finding, key="coverage")
 else:
@@ -98,7 +101,7 @@ ours, theirs = st.tabs(["Measured", "Reported by others"], key="rows", on_change
 if ours.open:
     with ours:
         show.dataframe(
-            tables.measured_table(stored.ok_cells()),
+            cells_tables.measured_table(stored.ok_cells()),
             alt="Measured cells",
             column_config={
                 name: st.column_config.NumberColumn(format="%.4g") for name in ("median, ms", "p5, ms", "p95, ms")
@@ -107,4 +110,4 @@ if ours.open:
 if theirs.open:
     with theirs:
         show.note("Reported: figures that others published, as their sources state them. Nothing here measured them.")
-        show.dataframe(tables.reported_table(stored.reported()), alt="Reported figures")
+        show.dataframe(cells_tables.reported_table(stored.reported()), alt="Reported figures")

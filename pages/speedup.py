@@ -3,7 +3,10 @@
 import streamlit as st
 
 from core.answers.two import explain_two
-from core.charts import speedup, tables
+from core.charts import speedup
+from core.charts.tables import cells as cells_tables
+from core.charts.tables import reported as reported_tables
+from core.charts.tables import speedup as speedup_tables
 from core.charts.theme import short_name
 from pages.parts import choose, shell, show, stored, view
 
@@ -12,7 +15,7 @@ shell.start("Speedup")
 # Choose: measured works that GPU types share, or what others report.
 cells, everything = stored.ok_cells(), stored.cells()
 failed = everything[(everything["status"] != "ok") & ~everything["superseded"].astype(bool)]
-shared = len(cells) > 0 and tables.works(cells)["cards"].max() > 1
+shared = len(cells) > 0 and cells_tables.works(cells)["cards"].max() > 1
 bar = st.columns([3, 9], vertical_alignment="bottom")
 with bar[0]:
     origin = view.choice(
@@ -24,15 +27,15 @@ with bar[0]:
     )
 
 if origin == "reported":
-    pairs = tables.reported_pairs(stored.reported(), explain_two)
-    rows, theory = tables.reported_rows(pairs)
+    pairs = reported_tables.reported_pairs(stored.reported(), explain_two)
+    rows, theory = reported_tables.reported_rows(pairs)
     if not shared:
         bar[1].caption(
             "Two GPU types with the same work are not measured here yet, so this page opens on what others "
             "report. A run file from a second card changes that: the Data page takes it."
         )
     show.sentence(f"{pairs[0]['headline']}", verdict=pairs[0]["verdict"])
-    finding = tables.reported_finding(rows)
+    finding = reported_tables.reported_finding(rows)
     made = speedup.speedup_bars(
         rows,
         theory,
@@ -43,15 +46,15 @@ if origin == "reported":
         show.mode(),
         time_header="reported times",
     )
-    show.chart(made, tables.reported_pair_table(rows), finding, key="reported")
+    show.chart(made, reported_tables.reported_pair_table(rows), finding, key="reported")
 
 if len(cells) and (origin == "measured" or not shared):
     if origin == "reported":
         st.subheader("Measured here", anchor=False)
     work, precision = choose.work(cells)
-    of_work = tables.of_work(cells, work)
+    of_work = cells_tables.of_work(cells, work)
     same = of_work[of_work["precision"] == precision]
-    devices = tables.device_order(same)
+    devices = cells_tables.device_order(same)
 
     if origin == "measured":
         keys = dict(zip(devices["gpu_label"], devices["gpu_key"], strict=True))
@@ -63,52 +66,59 @@ if len(cells) and (origin == "measured" or not shared):
             for label in keys
             if label != baseline
         ]
-        rows, theory = tables.speedup_rows(answers, baseline, keys[baseline]), tables.speedup_theory(answers)
+        rows, theory = (
+            speedup_tables.speedup_rows(answers, baseline, keys[baseline]),
+            speedup_tables.speedup_theory(answers),
+        )
         if len(rows):
-            finding = tables.speedup_finding(rows, theory, baseline)
+            finding = speedup_tables.speedup_finding(rows, theory, baseline)
             show.sentence(finding + ".")
             made = speedup.speedup_bars(
                 rows,
                 theory,
                 short_name(baseline),
-                tables.range_finding(rows, baseline),
-                tables.speedup_conditions(same, rows),
+                speedup_tables.range_finding(rows, baseline),
+                speedup_tables.speedup_conditions(same, rows),
                 show.mode(),
             )
-            show.chart(made, tables.speedup_table(rows), finding, key="bars")
+            show.chart(made, speedup_tables.speedup_table(rows), finding, key="bars")
         else:
             show.empty(
                 f"Only the {short_name(baseline)} has this work in {precision}.",
                 "Choose another size or precision, or bring a run file of another device.",
                 "Data",
             )
-        lost = tables.of_work(failed, work)
+        lost = cells_tables.of_work(failed, work)
         lost = lost[(lost["precision"] == precision) & ~lost["gpu_label"].isin(same["gpu_label"])]
         if len(lost):
-            show.note(tables.failed_words(lost))
+            show.note(speedup_tables.failed_words(lost))
 
     base = devices["gpu_label"].iloc[0] if origin == "reported" else baseline
-    grid = tables.heat_cells(of_work, tables.of_work(failed, work), base, precision)
-    finding = tables.heat_finding(grid)
+    grid = speedup_tables.heat_cells(of_work, cells_tables.of_work(failed, work), base, precision)
+    finding = speedup_tables.heat_finding(grid)
     made = speedup.heat_map(
         grid,
         finding,
         f"ratio of median times against {short_name(base)} in {precision} (1x), without "
-        f"interval; {tables.common_words(of_work)}",
+        f"interval; {cells_tables.common_words(of_work)}",
         show.mode(),
     )
     show.chart(made, grid, finding, key="heat")
 
-    axes = tables.size_axes(cells, work)
+    axes = speedup_tables.size_axes(cells, work)
     if axes:
         axis = view.choice("Size", sorted(axes, key=lambda name: -axes[name]), key="axis", kind="segments")
-        points = tables.size_points(cells, failed, work, axis, precision)
+        points = speedup_tables.size_points(cells, failed, work, axis, precision)
         if len(points):
-            finding = tables.size_finding(points, axis)
+            finding = speedup_tables.size_finding(points, axis)
             made = speedup.size_curve(
-                points, tables.AXIS_NAMES[axis], finding, tables.size_conditions(points, work, axis), show.mode()
+                points,
+                speedup_tables.AXIS_NAMES[axis],
+                finding,
+                speedup_tables.size_conditions(points, work, axis),
+                show.mode(),
             )
-            show.chart(made, tables.size_table(points, axis), finding, key="curve")
+            show.chart(made, speedup_tables.size_table(points, axis), finding, key="curve")
 elif not len(cells) and origin == "reported":
     show.empty(
         "Nothing is measured here yet.",

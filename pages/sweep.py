@@ -5,7 +5,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from core.charts import speedup, tables, theme
+from core.charts import speedup, theme
+from core.charts.tables import cells as cells_tables
+from core.charts.tables import sweep as sweep_tables
 from core.records import PRECISIONS
 from core.store import jobs, queries
 from core.store.progress import RunProgress, run_progress
@@ -31,11 +33,11 @@ def start(argv: list[str]) -> None:
 
 
 def stop(run_id: str) -> None:
-    show.asked(lambda: jobs.stop(run_id, folder))
+    show.asked(jobs.stop, run_id, folder)
 
 
 def resume(run_id: str) -> None:
-    show.asked(lambda: jobs.resume(run_id, folder))
+    show.asked(jobs.resume, run_id, folder)
 
 
 def options() -> list[str]:
@@ -109,14 +111,14 @@ def progress_of(run_id: str, size_bytes: int) -> RunProgress:
 def drawn(run_id: str, data_version: int, mode: show.Mode) -> tuple[dict[str, Any] | None, str, pd.DataFrame]:
     """What is measured so far in a run: chart (None without an ok cell), its finding, table of all lines."""
     cells = queries.cells(stored.store(), run_ids=[run_id])
-    done = tables.by_cell(cells)
+    done = cells_tables.by_cell(cells)
     if not len(done):
-        return None, "", tables.live_table(cells)
+        return None, "", sweep_tables.live_table(cells)
     newest = done.iloc[::-1].reset_index(drop=True)
-    finding = tables.live_finding(newest)
-    rows = newest.assign(label=tables.cell_names(newest))
-    made = speedup.time_bars(rows, finding, tables.live_conditions(newest), mode)
-    return theme.spec(made), finding, tables.live_table(cells)
+    finding = sweep_tables.live_finding(newest)
+    rows = newest.assign(label=cells_tables.cell_names(newest))
+    made = speedup.time_bars(rows, finding, sweep_tables.live_conditions(newest), mode)
+    return theme.spec(made), finding, sweep_tables.live_table(cells)
 
 
 @st.fragment(run_every=1.0)
@@ -128,17 +130,29 @@ def live(run_id: str, seen: tuple[tuple[str, str], ...]) -> None:
         st.rerun()  # a run came, ended or was resumed: the list changes too
     job = next(job for job in states if job.run_id == run_id)
     progress = progress_of(run_id, size_of(run_id))
-    show.sentence(tables.progress_sentence(progress, job, STATE_WORDS[job.state]))
+    show.sentence(sweep_tables.progress_sentence(progress, job, STATE_WORDS[job.state]))
     if progress.cells:
         st.progress(min(progress.done / progress.cells, 1.0))
     if job.message and job.state != "done":
         st.warning(show.plain(job.message), icon=":material/info:")
     if job.state in ACTIVE:
-        st.button("Stop after this cell", icon=":material/stop_circle:", on_click=stop, args=[run_id],
-                  disabled=job.stop_requested, key="stop")
+        st.button(
+            "Stop after this cell",
+            icon=":material/stop_circle:",
+            on_click=stop,
+            args=[run_id],
+            disabled=job.stop_requested,
+            key="stop",
+        )
     elif job.state != "done":
-        st.button("Resume", icon=":material/play_arrow:", on_click=resume, args=[run_id], key="resume",
-                  help="Goes on in the same file; finished cells are not repeated.")
+        st.button(
+            "Resume",
+            icon=":material/play_arrow:",
+            on_click=resume,
+            args=[run_id],
+            key="resume",
+            help="Goes on in the same file; finished cells are not repeated.",
+        )
     spec, finding, table = drawn(run_id, stored.version(), show.mode())
     if spec is not None:
         st.vega_lite_chart(spec=spec, theme=None, alt=finding, key="live_chart")
@@ -149,7 +163,7 @@ def live(run_id: str, seen: tuple[tuple[str, str], ...]) -> None:
 def plan_and_start() -> None:
     """What would be measured, what it would take, and the button."""
     argv = options()
-    plan = show.asked(lambda: planned.plan(tuple(argv)))
+    plan = show.asked(planned.plan, tuple(argv))
     if plan is None:
         return
     left, right = st.columns([3, 9], vertical_alignment="center")
@@ -162,12 +176,12 @@ def plan_and_start() -> None:
         key="start",
         width="stretch",
     )
-    right.markdown(f"**{show.plain(tables.plan_sentence(plan))}**")
+    right.markdown(f"**{show.plain(sweep_tables.plan_sentence(plan))}**")
     with st.expander("Plan and command", key="plan", on_change="rerun", type="compact") as box:
         if box.open:
-            show.dataframe(tables.plan_table(plan), alt="Planned cells with predicted time and memory")
+            show.dataframe(sweep_tables.plan_table(plan), alt="Planned cells with predicted time and memory")
             show.note(plan["prediction"])
-            st.code(tables.command(argv), language="bash")
+            st.code(sweep_tables.command(argv), language="bash")
 
 
 def own_runs(states: list[jobs.Job]) -> None:
@@ -181,7 +195,7 @@ def own_runs(states: list[jobs.Job]) -> None:
         with st.expander("All sweeps of this machine", key="sweeps", on_change="rerun", type="compact") as box:
             if box.open:
                 show.dataframe(
-                    tables.job_table(states, [progress_of(name, size_of(name)) for name in names], STATE_WORDS),
+                    sweep_tables.job_table(states, [progress_of(name, size_of(name)) for name in names], STATE_WORDS),
                     alt=f"Sweeps: {'; '.join(words.values())}",
                 )
 

@@ -253,14 +253,11 @@ def stage_chart(
     unit = units.time_unit(parts.values_of(frame, "baseline_ms", "target_ms"))
     sides = []
     for side, column, shift in ((baseline, "baseline_ms", -0.19), (target, "target_ms", 0.19)):
-        part = frame[["name"]].assign(
-            row=[float(i) for i in range(len(frame))],
-            side=side,
-            shift=shift,
-            full=column == "target_ms",
-            x=[units.time_value(value, unit) for value in frame[column].astype(float)],
-            text=[units.time_ms(value, unit) for value in frame[column].astype(float)],
-        )
+        times = frame[column].astype(float)
+        part = frame[["name"]].assign(row=[float(i) for i in range(len(frame))], side=side, shift=shift)
+        part["full"] = column == "target_ms"
+        part["x"] = times / units.TIME_UNITS_MS[unit]
+        part["text"] = [units.time_ms(value, unit) for value in times]
         sides.append(part)
     marks = pd.concat(sides).dropna(subset=["x"]).astype({"x": float})
     marks = marks[marks["x"] > 0]

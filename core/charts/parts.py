@@ -139,7 +139,7 @@ def is_wide(values: Sequence[float]) -> bool:
     return bool(positive) and max(positive) / min(positive) > 30
 
 
-def whiskers(frame: pd.DataFrame, mode: Mode, half: float = 0.13) -> alt.LayerChart:
+def whiskers(frame: pd.DataFrame, mode: Mode, half: float = 0.13) -> Any:
     """Intervals as a rule with end caps. Columns: y, low, high (x positions); rows without an interval are left out."""
     known = frame.dropna(subset=["low", "high"]).copy()
     known["top"], known["bottom"] = known["y"] - half, known["y"] + half
@@ -161,7 +161,7 @@ def vertical(value: float, colour: str, width: float = 2, dash: Sequence[int] | 
 
 
 def label(
-    data: alt.Chart, mode: Mode, size: int = 14, weight: int = 400, colour: Any = None, **style: Any
+    data: alt.Chart, mode: Mode, size: int = 14, weight: Any = 400, colour: Any = None, **style: Any
 ) -> list[alt.Chart]:
     """Text marks of `data` twice: a halo in the background's colour first, so that lines behind stay apart."""
     back = TOKENS[mode].background

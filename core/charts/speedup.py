@@ -225,8 +225,7 @@ def heat_map(cells: pd.DataFrame, finding: str, conditions: str, mode: Mode) -> 
         for r in frame["ratio"]
     ]
     frame["ink"] = [
-        t.muted if math.isnan(r) else max(("#FFFFFF", "#10161C"), key=lambda ink, f=fill: theme.contrast(ink, f))
-        for r, fill in zip(frame["ratio"], frame["fill"], strict=True)
+        t.muted if math.isnan(r) else _ink_on(fill) for r, fill in zip(frame["ratio"], frame["fill"], strict=True)
     ]
     frame["big"] = [units.ratio(r) if not math.isnan(r) else "–" for r in frame["ratio"]]
     frame["small"] = [
@@ -253,6 +252,11 @@ def heat_map(cells: pd.DataFrame, finding: str, conditions: str, mode: Mode) -> 
         base.mark_text(dy=12, fontSize=12, limit=150).encode(x=x, y=y, text="small:N", color=ink),
     )
     return theme.finish(chart, mode, theme.title(finding, conditions), 62 * len(labels) + 30, names=labels)
+
+
+def _ink_on(fill: str) -> str:
+    """Black or white, whichever reads better on this colour."""
+    return "#FFFFFF" if theme.contrast("#FFFFFF", fill) > theme.contrast("#10161C", fill) else "#10161C"
 
 
 def _mix(one: str, other: str, share: float) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from core.answers.json_values import records
 from core.answers.selection import Filters
-from core.charts import tables
+from core.charts.tables import cells as cells_tables
 from core.charts.theme import short_name
 from core.gpus import catalogue
 from core.records import PRECISIONS
@@ -23,7 +24,7 @@ def selector(label: str, gpu_key: Any) -> str:
 
 def work(cells: pd.DataFrame) -> tuple[dict[str, Any], str]:
     """One work (tracker, resolution, frames, points) and a precision; opens on the work that most GPU types share."""
-    works = tables.works(cells)
+    works = cells_tables.works(cells)
     best = works.iloc[0]
     bar = st.columns([3, 2, 2, 2, 2])
     with bar[0]:
@@ -39,9 +40,9 @@ def work(cells: pd.DataFrame) -> tuple[dict[str, Any], str]:
     with bar[3]:
         points = view.choice("Query points", [str(n) for n in dict.fromkeys(works["points"])], key="points")
     chosen = works[works["points"] == int(points)].iloc[0]
-    found = {name: chosen[name] for name in tables.WORK_FIELDS}
+    found = {name: chosen[name] for name in cells_tables.WORK_FIELDS}
     with bar[4]:
-        have = set(tables.of_work(cells, found)["precision"])
+        have = set(cells_tables.of_work(cells, found)["precision"])
         precision = view.choice("Precision", [name for name in PRECISIONS if name in have], key="precision")
     return found, precision
 
@@ -61,8 +62,8 @@ def work_filters(work: Mapping[str, Any], precision: str = "") -> Filters:
 def side(label: str, runs: pd.DataFrame, cells: pd.DataFrame, key: str, default: str) -> str:
     """A GPU type (its newest cells) or one run, as the head of a selection."""
     devices = cells.drop_duplicates("gpu_label")
-    names = {selector(row.gpu_label, row.gpu_key): short_name(row.gpu_label) for row in devices.itertuples()}
+    names = {selector(row["gpu_label"], row["gpu_key"]): short_name(row["gpu_label"]) for row in records(devices)}
     with_cells = runs[runs["run_id"].isin(set(cells["run_id"]))]
-    for row in with_cells.itertuples():
-        names[row.run_id] = f"run {row.run_id} ({short_name(row.gpu_label)})"
+    for row in records(with_cells):
+        names[row["run_id"]] = f"run {row['run_id']} ({short_name(row['gpu_label'])})"
     return view.choice(label, list(names), key=key, default=default, show=lambda option: names[option])

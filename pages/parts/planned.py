@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @st.cache_data(max_entries=60, ttl=120, show_spinner=False)
 def plan(argv: tuple[str, ...]) -> dict[str, Any]:
-    """The plan of a sweep with these options, as the runner prints it. Raises `UserError` with the runner's sentence."""
+    """The plan of a sweep with these options, as the runner prints it; its complaint is a `UserError`."""
     done = subprocess.run(
         [sys.executable, "-m", "core.measure", "plan", *argv, "--json"],
         cwd=ROOT,

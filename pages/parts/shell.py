@@ -22,7 +22,7 @@ log = logging.getLogger("gapscope.pages")
 
 
 def main() -> None:
-    """Choose the page that the address names and run it; whatever goes wrong becomes one sentence, the log has the rest."""
+    """Run the page that the address names; whatever goes wrong becomes one sentence, the log has the rest."""
     st.set_page_config(
         page_title="Gapscope", page_icon=str(HERE / "icon.svg"), layout="wide", initial_sidebar_state="expanded"
     )

@@ -67,10 +67,10 @@ def empty(what: str, next_step: str, page: str | None = None, link: str = "") ->
             st.page_link(page_info(page).file, label=link or page, icon=page_info(page).icon)
 
 
-def asked(question: Callable[[], T]) -> T | None:
+def asked(question: Callable[..., T], *arguments: Any, **options: Any) -> T | None:
     """The answer to `question`; a user's mistake is shown as its one sentence, and the result is None."""
     try:
-        return question()
+        return question(*arguments, **options)
     except UserError as error:
         st.warning(plain(error), icon=":material/info:")
         return None

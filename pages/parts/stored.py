@@ -14,6 +14,7 @@ import streamlit as st
 from core.answers.compare import compare
 from core.answers.coverage import coverage as ask_coverage
 from core.answers.explain import explain
+from core.answers.json_values import records
 from core.answers.selection import Filters
 from core.errors import UserError
 from core.records import RunsFolder
@@ -121,4 +122,4 @@ def _explained(data_version: int, baseline: str, target: str, filters: Filters) 
 @st.cache_data(max_entries=40, show_spinner=False)
 def _header(data_version: int, run_id: str) -> dict[str, Any]:
     found = queries.run_header(store(), run_id)
-    return found.iloc[0].to_dict() if len(found) else {}
+    return records(found)[0] if len(found) else {}

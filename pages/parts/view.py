@@ -58,7 +58,7 @@ def choice(
     `options` is not empty; `show` is the text of an option on the page and in the URL.
     """
     use(key)
-    start = default if default in options else options[0]
+    start = default if default is not None and default in options else options[0]
     shown = {show(option): option for option in options}
     asked = st.query_params.get(key)
     if asked is not None and asked not in shown:
@@ -90,7 +90,7 @@ def choice(
             bind="query-params",
             disabled=disabled,
         )
-    return picked if picked in options else start
+    return picked if picked is not None and picked in options else start
 
 
 def _nearest(asked: str, shown: Sequence[str]) -> str | None:

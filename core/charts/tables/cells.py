@@ -1,0 +1,181 @@
+"""Stored cells as tables: their names in words, lines joined to cells, what is measured where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from core import units
+from core.charts.tables.values import Answer
+
+
+def workload_parts(cells: pd.DataFrame) -> pd.DataFrame:
+    """The words of each cell's work and setting, one column per part, "" where a part is not set."""
+
+    def words(column: str, text: str) -> pd.Series:
+        return cells[column].map(lambda value: "" if pd.isna(value) else text.format(value))
+
+    variant = cells["variant"].map(lambda value: "" if pd.isna(value) else f":{value}")
+    return pd.DataFrame(
+        {
+            "tracker": cells["tracker"].astype(str) + variant,
+            "frames": words("frames", "{} frames"),
+            "size": cells["height"].astype(str) + "x" + cells["width"].astype(str),
+            "points": words("points", "{} points"),
+            "batch": cells["batch"].map(lambda value: "" if pd.isna(value) or value == 1 else f"batch {value}"),
+            "precision": cells["precision"].astype(str),
+        },
+        index=cells.index,
+    )
+
+
+def cell_names(cells: pd.DataFrame) -> pd.Series:
+    """Each cell by what differs among these cells; the whole of it when nothing does."""
+    parts = workload_parts(cells)
+    varying = [name for name in parts if parts[name].nunique() > 1] or ["precision"]
+    order = [name for name in ("precision", "tracker", "size", "frames", "points", "batch") if name in varying]
+    return parts[order].apply(lambda row: ", ".join(word for word in row if word), axis=1)
+
+
+def common_words(cells: pd.DataFrame) -> str:
+    """What all of these cells have in common."""
+    parts = workload_parts(cells)
+    return ", ".join(str(parts[name].iloc[0]) for name in parts if parts[name].nunique() == 1 and parts[name].iloc[0])
+
+
+def by_cell(cells: pd.DataFrame) -> pd.DataFrame:
+    """Lines of ok cells as cells: one row per run, work and setting; median of processes' medians, spread p5 to p95.
+
+    Adds processes, repetitions, median_ms, low_ms, high_ms, detail (n in words) to the first line's columns.
+    """
+    ok = cells[cells["status"] == "ok"]
+    if ok.empty:
+        return ok.assign(processes=0, repetitions=0, median_ms=0.0, low_ms=0.0, high_ms=0.0, detail="")
+    keys = ["run_id", "work_key", "setting_key"]
+    grouped = ok.groupby(keys, sort=False)
+    first = grouped.head(1).set_index(keys)
+    first["processes"], first["repetitions"] = grouped["process"].nunique(), grouped["n"].sum()
+    first["median_ms"] = grouped["wall_median_ms"].median()
+    first["low_ms"], first["high_ms"] = grouped["wall_p5_ms"].min(), grouped["wall_p95_ms"].max()
+    first["detail"] = [
+        f"n {int(n)} in {int(p)} process{'' if p == 1 else 'es'}"
+        for n, p in zip(first["repetitions"], first["processes"], strict=True)
+    ]
+    return first.reset_index()
+
+
+WORK_FIELDS = ("selector", "frames", "height", "width", "points")
+_FOUNDING = ("local4d:base", 47, 256, 256, 256)
+
+
+def works(cells: pd.DataFrame) -> pd.DataFrame:
+    """The works of these ok cells: WORK_FIELDS, number of `cards` (GPU types) and `devices`, the shared ones first.
+
+    Among equally shared works the founding size comes first, then the largest.
+    """
+    frame = cells.assign(selector=workload_parts(cells)["tracker"], points=cells["points"].astype("Int64").fillna(0))
+    frame["card"] = frame["gpu_label"].where(frame["device_type"] == "cuda")
+    found = frame.groupby(list(WORK_FIELDS), as_index=False).agg(
+        cards=("card", "nunique"), devices=("gpu_label", "nunique")
+    )
+    found["founding"] = [tuple(row) == _FOUNDING for row in found[list(WORK_FIELDS)].itertuples(index=False)]
+    found["volume"] = found["frames"] * found["height"] * found["width"] * found["points"].clip(lower=1)
+    return found.sort_values(["cards", "founding", "volume"], ascending=False).reset_index(drop=True)
+
+
+def of_work(cells: pd.DataFrame, work: Mapping[str, Any], free: str = "") -> pd.DataFrame:
+    """The cells of one work (WORK_FIELDS); the field `free` (or height and width as "resolution") may differ."""
+    keep = workload_parts(cells)["tracker"] == work["selector"]
+    for name in ("frames", "height", "width", "points"):
+        if name != free and not (free == "resolution" and name in ("height", "width")):
+            keep &= cells[name].fillna(0) == work[name]
+    return cells[keep & (cells["batch"] == 1)]
+
+
+def device_order(cells: pd.DataFrame) -> pd.DataFrame:
+    """Devices of these cells, slowest first: gpu_label, gpu_key, device_type, median_ms of its fastest cell."""
+    found = by_cell(cells)
+    found = found.groupby("gpu_label", as_index=False).agg(
+        gpu_key=("gpu_key", "first"), device_type=("device_type", "first"), median_ms=("median_ms", "min")
+    )
+    return found.sort_values("median_ms", ascending=False).reset_index(drop=True)
+
+
+def coverage_cells(answer: Answer) -> pd.DataFrame:
+    """Measured and imported rows of a coverage answer for `overview.coverage_map`: cards by cells, works by cards."""
+    rows = [row for row in answer["table"] if row["origin"] != "reported" and row["cells"]]
+    frame = pd.DataFrame(rows, columns=["label", "gpu_key", "workload", "cells", "precisions", "origin"])
+    frame["workload"] = frame["workload"].str.replace(", ", " · ").str.replace(" of ", " · ")
+    order = {gpu["label"]: place for place, gpu in enumerate(answer["gpus"])}
+    works = {name: place for place, name in enumerate(dict.fromkeys(frame["workload"]))}
+    return (
+        frame.sort_values("label", key=lambda column: column.map(order), kind="stable")
+        .sort_values("workload", key=lambda column: column.map(works), kind="stable")
+        .pipe(lambda table: pd.concat([table[table["label"] == gpu["label"]] for gpu in answer["gpus"]] or [table]))
+    )
+
+
+def coverage_finding(answer: Answer) -> str:
+    """What is measured, as the title of the map."""
+    gpus = answer["gpus"]
+    works = len(answer["workloads"])
+    cards = sum(gpu["device_type"] == "cuda" for gpu in gpus)
+    cpus = len(gpus) - cards
+    said = [f"{cards} GPU type{'' if cards == 1 else 's'}"] if cards else []
+    said += [f"{cpus} CPU{'' if cpus == 1 else 's'}"] if cpus else []
+    return f"{' and '.join(said)} measured on {works} workload{'' if works == 1 else 's'}"
+
+
+def measured_table(cells: pd.DataFrame) -> pd.DataFrame:
+    """Stored cells in words, one row each, newest run first: who measured what, with spread and n."""
+    found = by_cell(cells).sort_values(["started_at", "run_id", "seq"], ascending=[False, False, True])
+    parts = workload_parts(found)
+    return pd.DataFrame(
+        {
+            "GPU": found["gpu_label"],
+            "tracker": parts["tracker"],
+            "frames": found["frames"],
+            "size": parts["size"],
+            "points": found["points"],
+            "precision": parts["precision"],
+            "median, ms": found["median_ms"],
+            "p5, ms": found["low_ms"],
+            "p95, ms": found["high_ms"],
+            "n": found["repetitions"],
+            "processes": found["processes"],
+            "origin": found["origin"],
+            "torch": found["torch"],
+            "date": found["started_at"].str[:10],
+            "run": found["run_id"],
+        }
+    )
+
+
+def reported_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Published figures in words, with their source."""
+    return pd.DataFrame(
+        {
+            "GPU": rows["gpu_text"].fillna("not stated"),
+            "tracker": [
+                f"{t}, {v}" if isinstance(v, str) else str(t)
+                for t, v in zip(rows["tracker"], rows["variant"], strict=True)
+            ],
+            "precision as stated": rows["precision"].fillna("not stated"),
+            "frames": rows["frames"],
+            "size": [
+                units.MISSING if pd.isna(h) or pd.isna(w) else f"{h}x{w}"
+                for h, w in zip(rows["height"], rows["width"], strict=True)
+            ],
+            "points": rows["points_text"].fillna(units.MISSING),
+            "time": [units.time_ms(None if pd.isna(s) else float(s) * 1e3) for s in rows["seconds"]],
+            "figure": [
+                f"{text} {unit}" if isinstance(text, str) and isinstance(unit, str) else ""
+                for text, unit in zip(rows["throughput_text"], rows["throughput_unit"], strict=True)
+            ],
+            "origin": rows["origin"],
+            "source": rows["source"],
+            "notes": rows["notes"].fillna(""),
+        }
+    )

@@ -1,0 +1,346 @@
+"""One gap as tables: theory, norm, stages, operations, environment of an explanation; the finding over each chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from core import units
+from core.analysis import norms
+from core.answers import sentences
+from core.answers.json_values import records
+from core.answers.selection import Filters
+from core.charts import theme
+from core.charts.tables.cells import by_cell, device_order, of_work, works
+from core.charts.tables.values import Answer, quantity
+
+_KIND = {"bandwidth": "bandwidth"}
+_SHORT = {"bandwidth": "bandwidth", "default": "conv TF32", "tf32": "TF32"}
+
+
+def reading_name(name: str) -> str:
+    """A theory reading in a few letters, for a label at its line."""
+    baseline, separator, target = name.partition("/")
+    if separator:
+        return f"{reading_name(target)} / {reading_name(baseline)}"
+    return _SHORT.get(name, sentences.READING_WORDS.get(name, name))
+
+
+def _kind(reading: Mapping[str, Any]) -> str:
+    return _KIND.get(reading["name"], "compute")
+
+
+def theory_lines(answer: Answer, all_readings: bool = False) -> pd.DataFrame:
+    """Theory readings of an explanation as lines: name, kind, ratio, judged. Equal ratios are told once."""
+    rows = [
+        {"name": reading_name(r["name"]), "kind": _kind(r), "ratio": r["ratio"], "judged": bool(r["in_verdict"])}
+        for r in answer["expected"]["readings"]
+        if r["ratio"] is not None and (all_readings or r["in_verdict"])
+    ]
+    frame = pd.DataFrame(rows, columns=["name", "kind", "ratio", "judged"])
+    if frame.empty:
+        return frame
+    frame["shown"] = [units.ratio(value) for value in frame["ratio"]]
+    joined = frame.groupby(["kind", "judged", "shown"], sort=False, as_index=False).agg(
+        name=("name", lambda names: ", ".join(names)), ratio=("ratio", "first")
+    )
+    return joined[["name", "kind", "ratio", "judged"]]
+
+
+def theory_rows(answer: Answer) -> pd.DataFrame:
+    """Every theory reading and the measured bandwidth beside them, one row each for `gap.theory_chart`."""
+    frame = theory_lines(answer, all_readings=True)
+    frame["name"] = [
+        f"{name}, data sheet" if judged else f"{name}, if it was on" if "TF32" in name else f"{name}, beside"
+        for name, judged in zip(frame["name"], frame["judged"], strict=True)
+    ]
+    ceilings = answer["expected"].get("measured_ceilings") or {}
+    if ceilings.get("bandwidth") is not None:
+        frame.loc[len(frame)] = ["bandwidth, measured", "measured", ceilings["bandwidth"], False]
+    return frame.sort_values("ratio").reset_index(drop=True)
+
+
+def readings_table(answer: Answer) -> pd.DataFrame:
+    """Theory readings with both cards' values and sources, for a reader who wants to check."""
+    expected = answer["expected"]
+    ceilings = (expected.get("measured_ceilings") or {}).get("readings", [])
+    rows = [
+        {
+            "reading": sentences.capital(r["label"]),
+            "ratio": units.ratio(r["ratio"]),
+            "baseline": quantity(r["baseline_value"], r["unit"]),
+            "target": quantity(r["target_value"], r["unit"]),
+            "kind": kind,
+            "in the verdict": "yes" if r["in_verdict"] else "no",
+            "baseline source": r["baseline_source"],
+            "target source": r["target_source"],
+        }
+        for kind, readings in (("data sheet", expected["readings"]), ("measured ceiling", ceilings))
+        for r in readings
+    ]
+    return pd.DataFrame(
+        rows,
+        columns=[
+            "reading",
+            "ratio",
+            "baseline",
+            "target",
+            "kind",
+            "in the verdict",
+            "baseline source",
+            "target source",
+        ],
+    )
+
+
+def norm_bins(answer: Answer) -> pd.DataFrame:
+    """The distribution of healthy operations on the pair of an explanation: low, high, share; empty without a norm."""
+    if not answer["norm"]:
+        return pd.DataFrame(columns=["low", "high", "share"])
+    return norms.histogram(answer["baseline"]["gpu_key"], answer["target"]["gpu_key"])[["low", "high", "share"]]
+
+
+def norm_values(answer: Answer) -> dict[str, float]:
+    """low, median, high, max of the norm; empty without one."""
+    found = answer["norm"] or {}
+    return {key: float(found[key]) for key in ("low", "median", "high", "max") if found.get(key) is not None}
+
+
+def norm_finding(answer: Answer) -> str:
+    """Where this gap stands among healthy operations, as the title of the strip."""
+    ratio, found = answer["measured_ratio"]["value"], answer["norm"]
+    if not found:
+        return f"{units.ratio(ratio)} against theory; no healthy operations are timed on this pair"
+    shown = units.ratio(ratio)
+    if ratio > found["max"]:
+        return f"{shown} lies outside: no healthy operation on this pair exceeds {units.ratio(found['max'])}"
+    if ratio > found["high"]:
+        return f"{shown} is rare: only one healthy operation in 200 exceeds {units.ratio(found['high'])}"
+    if ratio < found["low"]:
+        return f"{shown} is rare: only one healthy operation in 200 lies below {units.ratio(found['low'])}"
+    return f"{shown} lies where healthy operations on this pair lie"
+
+
+def norm_conditions(answer: Answer) -> str:
+    """What was timed, on what, in which software."""
+    found = answer["norm"]
+    if not found:
+        return "Ratio of times, baseline over target; data-sheet ratios as lines"
+    return f"{units.count(found['n'])} operations: {found['source']}"
+
+
+def norm_alt(answer: Answer) -> str:
+    values = norm_values(answer)
+    said = "; ".join(f"{name} {units.ratio(value)}" for name, value in values.items())
+    return f"Strip of healthy operations on a ratio axis. {norm_finding(answer)}. {said}".strip()
+
+
+def norm_table(answer: Answer) -> pd.DataFrame:
+    """The strip as numbers: this gap, theory, and the norm."""
+    rows = [{"what": "this gap", "ratio": units.ratio(answer["measured_ratio"]["value"])}]
+    rows += [
+        {"what": f"{name} ratio, data sheet", "ratio": units.ratio(ratio)}
+        for name, ratio in zip(*(theory_lines(answer)[c] for c in ("name", "ratio")), strict=True)
+    ]
+    names = {
+        "low": "0.5 % of healthy operations lie below",
+        "median": "median of healthy operations",
+        "high": "99.5 % of healthy operations lie below",
+        "max": "largest of healthy operations",
+    }
+    rows += [{"what": names[key], "ratio": units.ratio(value)} for key, value in norm_values(answer).items()]
+    return pd.DataFrame(rows)
+
+
+def theory_finding(answer: Answer) -> str:
+    """The title over measured against theory."""
+    ratio = answer["measured_ratio"]["value"]
+    low, high = answer["expected"].get("low"), answer["expected"].get("high")
+    verdict = sentences.VERDICT_WORDS[answer["verdict"]]
+    if low is None:
+        return f"Measured {units.ratio(ratio)}; no data sheet covers both sides"
+    span = units.ratio(low) if units.ratio(low) == units.ratio(high) else f"{units.ratio(low)} to {units.ratio(high)}"
+    return f"Measured {units.ratio(ratio)}, hardware says {span}: {verdict}"
+
+
+def theory_conditions(answer: Answer) -> str:
+    """What the marks of the theory chart are."""
+    return (
+        f"circle bandwidth, square arithmetic, triangle measured by others; {side_names(answer)[1]} over "
+        f"{side_names(answer)[0]}; blue zone: within 25 % of the readings that count"
+    )
+
+
+def reasons_table(answer: Answer) -> pd.DataFrame:
+    return pd.DataFrame({"why not comparable": list(answer["not_comparable_because"])})
+
+
+def short_label(side: Mapping[str, Any]) -> str:
+    """A side of an explanation by the name its card is known by."""
+    return theme.short_name(str(side.get("label") or side.get("gpu") or side.get("text")))
+
+
+def side_names(answer: Answer) -> tuple[str, str]:
+    """Both sides by name."""
+    return short_label(answer["baseline"]), short_label(answer["target"])
+
+
+def stage_rows(answer: Answer) -> pd.DataFrame:
+    """Stages of both sides for `gap.stage_chart`, largest difference first; stages of one side only stay."""
+    frame = pd.DataFrame(
+        answer["stages"], columns=["name", "baseline_ms", "target_ms", "ratio", "lost_ms", "lost_share"]
+    )
+    frame = frame.astype({column: float for column in frame.columns if column != "name"})
+    return frame.sort_values("lost_ms", key=lambda column: column.abs(), ascending=False).reset_index(drop=True)
+
+
+def stage_finding(answer: Answer) -> str:
+    """Which stage holds most of the difference."""
+    rows = stage_rows(answer).dropna(subset=["lost_ms"])
+    if rows.empty:
+        return "Stages of both sides"
+    top = rows.iloc[0]
+    name = top["name"].replace("_", " ")
+    share = top["lost_share"]
+    if pd.isna(share) or share <= 0:
+        return f"The {name} differs most, by {units.time_ms(abs(top['lost_ms']))}"
+    return f"The {name} makes {units.percent(min(share, 1.0))} of the difference: {units.time_ms(abs(top['lost_ms']))}"
+
+
+def stage_conditions(answer: Answer) -> str:
+    """Which bar is which, and what was timed."""
+    baseline, target = side_names(answer)
+    cuda = answer["baseline"]["event_median_ms"] is not None and answer["target"]["event_median_ms"] is not None
+    kind = "CUDA-event time" if cuda else "wall time on a CPU, CUDA-event time on a GPU"
+    return f"pale or hollow {baseline}, full {target}; median {kind} per stage; right: baseline / target"
+
+
+def stage_table(answer: Answer) -> pd.DataFrame:
+    rows = answer["stages"]
+    return pd.DataFrame(
+        [
+            {
+                "stage": row["name"].replace("_", " "),
+                "baseline": units.time_ms(row["baseline_ms"]),
+                "target": units.time_ms(row["target_ms"]),
+                "ratio": units.ratio(row["ratio"]),
+                "difference": units.time_ms(row["lost_ms"]),
+                "share of the difference": units.percent(row["lost_share"]),
+                "roofline ratio": units.ratio(row["roofline_ratio"]),
+                "bound by, baseline": row["bound_by_baseline"] or "",
+                "bound by, target": row["bound_by_target"] or "",
+                "work": units.flops(row["flops_baseline"]),
+                "data": units.bytes_size(row["bytes_baseline"]),
+            }
+            for row in rows
+        ]
+    )
+
+
+def op_label(answer: Answer) -> str:
+    """The heading of the folded op table."""
+    number = len(answer["op_diff"])
+    return f"Operations, one by one ({number} rows)" if number else "Operations, one by one (no op table)"
+
+
+def op_table(answer: Answer) -> pd.DataFrame:
+    """Operations of both sides, most lost time first."""
+    return pd.DataFrame(
+        [
+            {
+                "operation": str(row["op"]).removeprefix("aten::"),
+                "stage": (row["stage"] or "").replace("_", " "),
+                "shapes": row["shapes"] or "",
+                "baseline, ms": row["device_ms_baseline"],
+                "target, ms": row["device_ms_target"],
+                "difference, ms": row["lost_ms"],
+                "ratio": row["ratio"],
+                "roofline ratio": row["roofline_ratio"],
+                "norm, median": row["norm_median"],
+                "norm, max": row["norm_max"],
+                "bound by": row["bound_by_target"] or "",
+                "calls": row["calls_target"],
+                "only in": row["only_in"] or "",
+                "kernels, baseline": ", ".join(row["kernels_baseline"] or []),
+                "kernels, target": ", ".join(row["kernels_target"] or []),
+            }
+            for row in answer["op_diff"]
+        ]
+    )
+
+
+def environment_table(answer: Answer) -> pd.DataFrame:
+    """Recorded facts of both runs, what differs first."""
+    rows = sorted(answer["environment"], key=lambda row: {True: 0, None: 2, False: 1}[row["differs"]])
+    words = {True: "yes", False: "no", None: "not recorded"}
+    return pd.DataFrame(
+        [
+            {
+                "fact": row["name"].replace("_", " "),
+                "baseline": _fact(row["name"], row["baseline"]),
+                "target": _fact(row["name"], row["target"]),
+                "differs": words[row["differs"]],
+            }
+            for row in rows
+        ],
+        columns=["fact", "baseline", "target", "differs"],
+    )
+
+
+def _fact(name: str, value: Any) -> str:
+    if value is None:
+        return units.MISSING
+    if name.endswith("_bytes"):
+        return units.bytes_size(value)
+    return "yes" if value is True else "no" if value is False else str(value)
+
+
+def other_works(answer: Answer) -> dict[str, Mapping[str, Any]]:
+    """The works that both sides have in common, in words -> their fields; the one explained first."""
+    found: dict[str, Mapping[str, Any]] = {}
+    if answer["workload"]:
+        found[answer["workload"]["words"]] = answer["workload"]
+    for row in answer["other_cells"]:
+        found.setdefault(row["workload"], row)
+    return found
+
+
+def work_filters(work: Mapping[str, Any]) -> Filters:
+    """One work of an explanation as filters."""
+    variant = f":{work['variant']}" if work["variant"] else ""
+    return Filters(
+        tracker=(f"{work['tracker']}{variant}",),
+        resolution=((work["height"], work["width"]),),
+        frames=(work["frames"],),
+        points=(work["points"],) if work["points"] else (),
+        batch=(work["batch"],),
+    )
+
+
+def opening_sides(cells: pd.DataFrame) -> dict[str, Any]:
+    """What the Gap page opens on: the slowest against the fastest GPU of the work that most share, in FP32; with one
+    GPU alone the same card in FP32 against TF32 (or its fastest other precision); else what there is.
+
+    baseline, target: (label, catalogue key); baseline_precision, target_precision.
+    """
+    found = of_work(cells, records(works(cells).head(1))[0])
+    cards = found[found["device_type"] == "cuda"]
+    if cards.empty:
+        cards = found
+    precision = "fp32" if "fp32" in set(cards["precision"]) else str(cards["precision"].iloc[0])
+    order = records(device_order(cards[cards["precision"] == precision]))
+    slow, fast = order[0], order[-1]
+    other = precision
+    if slow["gpu_label"] == fast["gpu_label"]:
+        have = by_cell(cards[cards["precision"] != precision]).sort_values("median_ms")
+        other = (
+            "tf32" if "tf32" in set(have["precision"]) else str(have["precision"].iloc[0]) if len(have) else precision
+        )
+    return {
+        "baseline": (slow["gpu_label"], slow["gpu_key"]),
+        "target": (fast["gpu_label"], fast["gpu_key"]),
+        "baseline_precision": precision,
+        "target_precision": other,
+    }

@@ -1,0 +1,168 @@
+"""A sweep as tables and sentences: its plan, its progress, its cells so far."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from core import units
+from core.answers.json_values import records
+from core.charts import theme
+from core.charts.tables.cells import cell_names, common_words, workload_parts
+from core.charts.tables.values import Answer, number
+
+
+def quick_words(cards: list[str], answer: Answer) -> str:
+    """What the quick sweep does on this machine, and whom its result will stand beside."""
+    device = cards[0] if cards else "the CPU (no GPU driver is found here)"
+    partners = [gpu["label"] for gpu in answer["gpus"] if gpu["device_type"] == "cuda"]
+    beside = f", and sets it beside the {theme.short_name(partners[0])}" if partners else ""
+    return f"Runs local4d:small in five precisions on {device}{beside}. It goes on when you close the tab."
+
+
+def plan_table(plan: Answer) -> pd.DataFrame:
+    """Planned cells with predicted time and memory."""
+    return pd.DataFrame(
+        [
+            {
+                "tracker": cell["tracker"],
+                "size": f"{cell['frames']} frames, {cell['height']}x{cell['width']}, {cell['points']} points"
+                + (f", batch {cell['batch']}" if cell["batch"] != 1 else ""),
+                "precision": cell["precision"],
+                "process": cell["process"],
+                "one pass": _about(cell["predicted_pass_ms"]),
+                "cell": _about(_ms(cell["predicted_s"])),
+                "memory": units.bytes_size(cell["predicted_bytes"]),
+            }
+            for cell in plan["cells"]
+        ]
+    )
+
+
+def plan_sentence(plan: Answer) -> str:
+    """How many cells, on what, and how long that takes."""
+    number = len(plan["cells"])
+    device = plan["predicted_for"] or "a device of unknown speed"
+    time = f"about {rough_time(plan['predicted_s'])}" if plan["predicted_s"] else "time not predicted"
+    return f"{number} cell{'' if number == 1 else 's'} on {device}: {time} (rough)"
+
+
+def rough_time(seconds: float) -> str:
+    """A predicted duration in the unit that people plan with."""
+    if seconds < 90:
+        return f"{max(round(seconds), 1)} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{units.significant(seconds / 3600, 2)} h"
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
+
+
+def _about(milliseconds: float | None) -> str:
+    """A rough time with two digits."""
+    if milliseconds is None:
+        return units.MISSING
+    unit = units.time_unit([milliseconds])
+    return f"{units.significant(units.time_value(milliseconds, unit), 2)} {unit}"
+
+
+def command(argv: list[str]) -> str:
+    """The same sweep for a shell."""
+    return shlex.join(["python", "-m", "core", "run", *argv])
+
+
+def progress_sentence(progress: Any, job: Any, state: str) -> str:
+    """Where a sweep stands. `progress`: core.store.progress.RunProgress, `job`: core.store.jobs.Job."""
+    planned = f" of {progress.cells}" if progress.cells else ""
+    said = f"{progress.done}{planned} cells, {state}"
+    if progress.failed:
+        said += f", {progress.failed} failed"
+    if progress.not_run:
+        said += f", {progress.not_run} not possible on this device"
+    if job.stop_requested and job.state in ("running", "queued"):
+        return f"{said}; stops after the running cell"
+    if job.state == "running" and progress.running:
+        return f"{said}: now {workload_words(progress.running.get('workload', ''))}"
+    if job.state == "running":
+        return f"{said}: the runner is getting ready"
+    return said
+
+
+def workload_words(workload: Any) -> str:
+    """The workload of a `cell_started` note in a few words: local4d:small, 8 frames, 128x128, 32 points, fp32.
+
+    The runner writes it as an object of work and setting; a key of core.records stays as it is.
+    """
+    if not isinstance(workload, Mapping):
+        return str(workload)
+    work, setting = workload.get("work") or {}, workload.get("setting") or {}
+    variant = f":{work['variant']}" if work.get("variant") else ""
+    words = [
+        f"{work.get('tracker', '')}{variant}",
+        f"{work['frames']} frames" if work.get("frames") else "",
+        f"{work['height']}x{work['width']}" if work.get("height") and work.get("width") else "",
+        f"{work['points']} points" if work.get("points") else "",
+        str(setting.get("precision") or ""),
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def job_table(jobs: list[Any], progresses: list[Any], words: Mapping[str, str]) -> pd.DataFrame:
+    """Every sweep of this machine with its state and its cells."""
+    return pd.DataFrame(
+        [
+            {
+                "run": job.run_id,
+                "state": words[job.state],
+                "done": progress.done,
+                "planned": progress.cells,
+                "failed": progress.failed,
+                "message": job.message or "",
+            }
+            for job, progress in zip(jobs, progresses, strict=True)
+        ]
+    ).astype({"planned": "Int64"})
+
+
+def live_table(cells: pd.DataFrame) -> pd.DataFrame:
+    """Every cell line of a run in words, newest first: for the table of a live sweep."""
+    newest = cells.sort_values("seq", ascending=False)
+    parts = workload_parts(newest)
+    return pd.DataFrame(
+        {
+            "workload": parts[["tracker", "frames", "size", "points", "batch"]].apply(
+                lambda row: ", ".join(word for word in row if word), axis=1
+            ),
+            "precision": parts["precision"],
+            "process": newest["process"],
+            "status": newest["status"],
+            "median": [units.time_ms(number(value)) for value in newest["wall_median_ms"]],
+            "p5 to p95": [
+                units.time_interval_ms(number(low), number(high))
+                for low, high in zip(newest["wall_p5_ms"], newest["wall_p95_ms"], strict=True)
+            ],
+            "n": newest["n"],
+            "peak memory": [units.bytes_size(number(value)) for value in newest["peak_bytes"]],
+            "reason": newest["reason"].map(lambda value: "" if pd.isna(value) else str(value)),
+        }
+    )
+
+
+def live_finding(done: pd.DataFrame) -> str:
+    """What the finished cells of a sweep say so far."""
+    if len(done) == 1:
+        return f"The first cell takes {units.time_ms(done['median_ms'].iloc[0])} per forward pass"
+    named = records(done.assign(name=cell_names(done)).sort_values("median_ms"))
+    ends = [f"{units.time_ms(row['median_ms'])} ({row['name']})" for row in (named[0], named[-1])]
+    return f"From {ends[0]} to {ends[1]}"
+
+
+def live_conditions(done: pd.DataFrame) -> str:
+    """What the bars of a live sweep are."""
+    return (
+        f"median of repetitions, whiskers p5 to p95; {common_words(done)}; "
+        f"{theme.short_name(str(done['gpu_label'].iloc[0]))}; newest first"
+    )
