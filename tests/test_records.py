@@ -178,6 +178,7 @@ def test_a_writer_refuses_nan_and_writes_nothing(tmp_path: Path) -> None:
         ({"run_id": "../../etc"}, "run_id", "a-z"),
         ({"schema": "2.0"}, "schema", "1.0 or older"),
         ({"seq": -1}, "seq", "from 0"),
+        ({"telemetry": {"throttle_bits": [2**70, -(2**70)]}}, "cell.telemetry.throttle_bits[0]", "below 2"),
         ({"telemetry": {"power_w": [1.0]}}, "cell.telemetry.power_w", "2, one per"),
     ],
 )
@@ -199,6 +200,7 @@ def test_a_bad_line_names_line_field_found_and_expected(changes: dict[str, Any],
         (b"[" * 100_000 + b"\n", "nested too deeply"),
         (b"\xff\xfe\n", "not UTF-8"),
         (b'{"a":NaN}\n', "NaN"),
+        (cell_json().replace(b"[10.0, 11.0]", b"[1.0, 1e999]"), "inf"),
         (b'{"kind":"note","schema":"1.0","method":1,"run_id":"run-000001","seq":' + b"9" * 5000 + b"}\n", "integer"),
     ],
 )

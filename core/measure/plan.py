@@ -149,7 +149,7 @@ _ONE, _MANY = (1,), (256, 1024)
 PRESETS: dict[str, Preset] = {
     # Small enough for two CPU cores: five precisions in half a minute.
     "quick": Preset(
-        ("local4d:small",), (8,), ((128, 128),), (32,), _ONE, PRECISIONS, 1, Effort(0.3, 1.0, 6, 40), "centre",
+        ("local4d:small",), (8,), ((96, 96),), (32,), _ONE, PRECISIONS, 1, Effort(0.3, 1.0, 6, 40), "centre",
     ),
     "standard": Preset(
         ("local4d:base", "local4d:small"), (47, 24), ((256, 256), (384, 384)), _MANY, _ONE, PRECISIONS, 3,

@@ -10,7 +10,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -135,23 +135,34 @@ def from_json(cls: type, data: Any, where: str) -> Any:
         raise RecordError(where, _show(data), "a JSON object")
     values: dict[str, Any] = {}
     known = _fields(cls)
-    for name, (annotation, required) in known.items():
-        if name not in data:
-            if required:
-                raise RecordError(f"{where}.{name}", "nothing", _describe(annotation))
-            continue
-        values[name] = _value(annotation, data[name], f"{where}.{name}", cls.__name__, name)
-    values["extra"] = {key: _plain(value, f"{where}.{key}") for key, value in data.items() if key not in known}
+    for name, (convert, needed) in known.items():
+        if name in data:
+            values[name] = convert(data[name], f"{where}.{name}")
+        elif needed is not None:
+            raise RecordError(f"{where}.{name}", "nothing", needed)
+    if len(values) == len(data):
+        values["extra"] = {}
+    else:
+        values["extra"] = {key: _plain(value, f"{where}.{key}") for key, value in data.items() if key not in known}
     record = cls(**values)
     _check_whole(record, where)
     return record
 
 
+_Convert = Callable[[Any, str], Any]
+"""(JSON value, where it stands) -> field value; raises `RecordError`."""
+
+
 @functools.cache
-def _fields(cls: type) -> dict[str, tuple[Any, bool]]:
+def _fields(cls: type) -> dict[str, tuple[_Convert, str | None]]:
+    """Field -> its converter, made once, and what to ask for when a required field is missing (else None)."""
     hints = typing.get_type_hints(cls)
     return {
-        f.name: (hints[f.name], f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING)
+        f.name: (
+            _converter(hints[f.name], cls.__name__, f.name),
+            _describe(hints[f.name])
+            if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING else None,
+        )
         for f in dataclasses.fields(cls)
         if f.name != "extra"
     }
@@ -161,30 +172,77 @@ def _optional(annotation: Any) -> bool:
     return typing.get_origin(annotation) in (Union, types.UnionType) and type(None) in typing.get_args(annotation)
 
 
-def _value(annotation: Any, value: Any, where: str, owner: str, name: str) -> Any:
+def _converter(annotation: Any, owner: str, name: str) -> _Convert:
+    """How a value of this annotation is checked; annotations are looked at here, once, and not for each value."""
     if _optional(annotation):
-        if value is None:
-            return None
-        inner = [arg for arg in typing.get_args(annotation) if arg is not type(None)]
-        return _value(inner[0], value, where, owner, name)
+        inner = _converter(
+            next(arg for arg in typing.get_args(annotation) if arg is not type(None)), owner, name
+        )
+        return lambda value, where: None if value is None else inner(value, where)
     origin = typing.get_origin(annotation)
     if origin is tuple:
-        if not isinstance(value, list):
-            raise RecordError(where, _show(value), "a list")
-        inner = typing.get_args(annotation)[0]
-        return tuple(_value(inner, item, f"{where}[{i}]", owner, name) for i, item in enumerate(value))
+        return _list_converter(typing.get_args(annotation)[0], owner, name)
     if origin is typing.Literal:
         choices = typing.get_args(annotation)
-        if value not in choices:
-            raise RecordError(where, _show(value), " or ".join(choices))
-        return value
+
+        def chosen(value: Any, where: str) -> Any:
+            if value not in choices:
+                raise RecordError(where, _show(value), " or ".join(choices))
+            return value
+
+        return chosen
     if dataclasses.is_dataclass(annotation):
-        return from_json(annotation, value, where)  # type: ignore[arg-type]
+        return lambda value, where: from_json(annotation, value, where)  # type: ignore[arg-type]
     if origin is not None and issubclass(origin, Mapping):
-        if not isinstance(value, dict):
-            raise RecordError(where, _show(value), "a JSON object")
-        return _plain(value, where)
-    return _scalar(annotation, value, where, owner, name)
+
+        def free(value: Any, where: str) -> Any:
+            if not isinstance(value, dict):
+                raise RecordError(where, _show(value), "a JSON object")
+            return _plain(value, where)
+
+        return free
+    return lambda value, where: _scalar(annotation, value, where, owner, name)
+
+
+def _list_converter(annotation: Any, owner: str, name: str) -> _Convert:
+    item = _converter(annotation, owner, name)
+    nullable = _optional(annotation)
+    number = typing.get_args(annotation)[0] if nullable else annotation
+    allowed = {number, type(None)} if nullable else {number}
+    least = _least(name)
+
+    def convert(value: Any, where: str) -> Any:
+        if not isinstance(value, list):
+            raise RecordError(where, _show(value), "a list")
+        if number in (int, float) and _in_range(value, allowed, least):
+            return tuple(value)
+        return tuple([item(part, f"{where}[{i}]") for i, part in enumerate(value)])
+
+    return convert
+
+
+def _in_range(values: list[Any], allowed: set[type], least: float) -> bool:
+    """True when all values are of the allowed types, finite and not below `least`: samples, checked without a call each.
+
+    False decides nothing: the values are then looked at one by one, which names the bad one.
+    """
+    kinds = set(map(type, values))
+    if not kinds <= allowed:
+        return False
+    numbers = [value for value in values if value is not None] if type(None) in kinds else values
+    # The sum is not finite when any of them is not, wherever min and max put a NaN.
+    return not numbers or (
+        min(numbers) >= max(least, -(2**63) + 1) and max(numbers) < 2**63 and math.isfinite(sum(numbers))
+    )
+
+
+def _least(name: str) -> float:
+    """The smallest value that a number of this name may have."""
+    if name in _STRICTLY_POSITIVE:
+        return math.ulp(0.0)
+    if name in _AT_LEAST_ONE:
+        return 1
+    return 0 if name in _COUNTS or name.endswith(_UNIT_SUFFIXES) else -math.inf
 
 
 def _scalar(annotation: Any, value: Any, where: str, owner: str, name: str) -> Any:
