@@ -222,7 +222,7 @@ def _list_converter(annotation: Any, owner: str, name: str) -> _Convert:
 
 
 def _in_range(values: list[Any], allowed: set[type], least: float) -> bool:
-    """True when all values are of the allowed types, finite and not below `least`: samples, checked without a call each.
+    """True when all values are of the allowed types, finite and not below `least`: checked without a call for each.
 
     False decides nothing: the values are then looked at one by one, which names the bad one.
     """
