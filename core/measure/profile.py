@@ -98,6 +98,11 @@ def read_trace(events: Iterable[Event], on_cuda: bool, counted: WorkLookup | Non
     )
 
 
+def saw_device(events: Iterable[Event]) -> bool:
+    """Whether a trace holds any work of the device."""
+    return any(event.get("cat") in _DEVICE_WORK and "dur" in event for event in events)
+
+
 def busy_ms(device_work: Iterable[Event]) -> float:
     """Length of the union of the intervals in which the device worked; streams that overlap count once."""
     busy_us, reached = 0.0, float("-inf")

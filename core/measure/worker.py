@@ -43,6 +43,7 @@ from core.trackers.stages import OTHER, marked
 PARENT_GONE = 3  # exit code
 _PR_SET_PDEATHSIG = 1
 _CALLS_BEFORE_PROFILE = 3
+_PROFILE_TRIES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,28 +263,38 @@ class Worker:
         progress("profile", 0)
         staged = model if hasattr(model, "stage_marker") else None
         try:
-            busy_ms = None
-            if self.on_cuda:
-                if not self._profiler_warm:  # the first pass pays for loading CUPTI and for patching every kernel
-                    profile.record(call, staged, self.clock, with_shapes=True, on_cuda=True)
-                    self._profiler_warm = True
-                events, wall_ms = profile.record(call, staged, self.clock, with_shapes=False, on_cuda=True)
-                busy_ms = profile.read_trace(events, on_cuda=True).kernel_busy_ms
-                if not order.get("with_ops"):  # the heavy pass takes seconds: only where its table is wanted
-                    return _Profile(fields={"kernel_busy_ms": busy_ms, "profiled_wall_ms": wall_ms})
-            events, shaped_wall_ms = profile.record(call, staged, self.clock, with_shapes=True, on_cuda=self.on_cuda)
-            table = profile.read_trace(events, self.on_cuda, _per_call(counted))
+            if not self.on_cuda:
+                events, wall_ms = profile.record(call, staged, self.clock, with_shapes=True, on_cuda=False)
+                table = profile.read_trace(events, False, _per_call(counted))
+                return _Profile(fields={"kernel_busy_ms": None, "profiled_wall_ms": wall_ms, "coverage": table.coverage,
+                                        "ops": profile.limited(table.ops)})
+            if not self._profiler_warm:  # the first pass pays for loading CUPTI and for patching every kernel
+                profile.record(call, staged, self.clock, with_shapes=True, on_cuda=True)
+                self._profiler_warm = True
+            events, wall_ms = self._recorded(call, staged, with_shapes=False)
+            light = {"kernel_busy_ms": profile.read_trace(events, on_cuda=True).kernel_busy_ms,
+                     "profiled_wall_ms": wall_ms}
+            if not order.get("with_ops"):  # the heavy pass takes seconds: only where its table is wanted
+                return _Profile(fields=light)
+            events, _ = self._recorded(call, staged, with_shapes=True)
+            table = profile.read_trace(events, True, _per_call(counted))
         except Exception as error:  # no CUPTI, no permission: the times stay valid
             return _Profile(notes={"profile": reasons.of_error(error)})
         return _Profile(
-            fields={
-                "kernel_busy_ms": busy_ms,
-                "profiled_wall_ms": wall_ms if self.on_cuda else shaped_wall_ms,
-                "ops": profile.limited(table.ops) if order.get("with_ops") else None,
-                "coverage": table.coverage,
-            },
+            fields={**light, "ops": profile.limited(table.ops), "coverage": table.coverage},
             launches=table.launches_by_stage,
         )
+
+    def _recorded(self, call: Any, staged: Any, with_shapes: bool) -> tuple[list[Any], float]:
+        """A profiled pass that did see the device: behind a teardown of CUPTI, every other one does not.
+
+        Raises RuntimeError after `_PROFILE_TRIES` blind ones.
+        """
+        for _ in range(_PROFILE_TRIES):
+            events, wall_ms = profile.record(call, staged, self.clock, with_shapes=with_shapes, on_cuda=True)
+            if profile.saw_device(events):
+                return events, wall_ms
+        raise RuntimeError("the profiler recorded no work of the device")
 
 
 def refuse_change(asked: dict[str, str]) -> None:
