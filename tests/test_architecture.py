@@ -89,7 +89,8 @@ def test_nothing_that_the_app_imports_loads_torch() -> None:
 
 
 def test_no_tracked_file_names_a_machine_path() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = done.stdout.split("\n")
     words = ["/" + "work/", "/" + "root/", "/" + "farm/", "/" + "tmp/gs"]
     for name in listed:
         path = ROOT / name
