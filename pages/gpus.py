@@ -26,12 +26,12 @@ show.sentence(card["headline"])
 peaks = {row["precision"]: row["value"] for row in card["peaks"]}
 gpu = cards[key]
 numbers = st.columns(6)
-numbers[0].metric("Bandwidth", units.gb_s(gpu.memory_bandwidth_gb_s))
-numbers[1].metric("FP32", units.tflops(peaks["fp32"]))
-numbers[2].metric("TF32", units.tflops(peaks["tf32"]), help="Dense, without structured sparsity.")
-numbers[3].metric("FP16", units.tflops(peaks["fp16"]), help="Tensor cores, dense, accumulating in FP32.")
-numbers[4].metric("Memory", f"{gpu.memory_gb:g} GB" if gpu.memory_gb else units.MISSING)
-numbers[5].metric("Power", units.watt(gpu.tdp_w))
+numbers[0].metric("Bandwidth, GB/s", units.significant(gpu.memory_bandwidth_gb_s))
+numbers[1].metric("FP32, TFLOP/s", units.significant(peaks["fp32"]))
+numbers[2].metric("TF32, TFLOP/s", units.significant(peaks["tf32"]), help="Dense, without structured sparsity.")
+numbers[3].metric("FP16, TFLOP/s", units.significant(peaks["fp16"]), help="Tensor cores, dense, accumulating in FP32.")
+numbers[4].metric("Memory, GB", units.significant(gpu.memory_gb))
+numbers[5].metric("Power, W", units.significant(gpu.tdp_w))
 
 if len(drawn):
     finding = cards_tables.ceiling_finding(card, ceilings)
@@ -73,7 +73,7 @@ config = {
     "key": "Key",
 }
 show.dataframe(
-    pd.DataFrame(everything["gpus"]),
+    pd.DataFrame(everything["gpus"]).sort_values("launch", ascending=False),
     alt="All cards of the catalogue",
     column_config=config,
     column_order=[*[c for c in config if c != "key"], "key"],

@@ -27,7 +27,7 @@ def ceiling_chart(rows: pd.DataFrame, gpu_key: str | None, finding: str, conditi
         f"{units.percent(share)}  ({value})" for share, value in zip(frame["x"], frame["value"], strict=True)
     ]
     frame["said"] = frame["name"] + ": " + frame["text"]
-    domain = [0.0, max(1.0, frame["x"].max()) * 1.5]
+    domain = [0.0, max(1.0, frame["x"].max()) * 1.45]
     colour = theme.gpu_colour(gpu_key, mode)
     base = alt.Chart(frame)
     ticks = [0, 0.25, 0.5, 0.75, 1.0]
@@ -53,10 +53,12 @@ def ceiling_chart(rows: pd.DataFrame, gpu_key: str | None, finding: str, conditi
             for mark in parts.label(sheet, mode, 13, 400, align="left", dx=6)
         ),
         *(
-            mark.encode(x="x:Q", y="y:Q", text="text:N")
-            for mark in parts.label(base, mode, 15, 600, align="left", dx=9)
+            mark.encode(x=alt.value("width"), y="y:Q", text="text:N")
+            for mark in parts.label(base, mode, 15, 600, align="right", dx=-2)
         ),
     ]
     more = f"; {left} more in the table" if left > 0 else ""
     height = int(parts.ROW_HEIGHT * (len(frame) + 0.45))
-    return theme.finish(alt.layer(*layers), mode, theme.title(finding, conditions + more), height)
+    return theme.finish(
+        alt.layer(*layers), mode, theme.title(finding, conditions + more), height, names=list(frame["name"])
+    )

@@ -217,9 +217,9 @@ def stage_colour(name: str, mode: Mode) -> str:
 
 # --- titles ----------------------------------------------------------------------------------------------------------
 
-# Widths of the plot in pixels below which a title is broken into shorter lines, and the characters per line then.
-_BREAKS = ((300, 34), (430, 50), (620, 70), (820, 96))
-_WIDE = 120
+# Widths of a chart in pixels at which the lines of its title are broken anew, and the pixels an average character takes.
+_WIDTHS = (300, 360, 430, 520, 620, 740, 880, 1040)
+_TITLE_PIXELS, _SUBTITLE_PIXELS = 8.9, 6.9
 
 
 def _lines(text: str, characters: int) -> list[str]:
@@ -241,27 +241,29 @@ def plain_title(chart: Any) -> tuple[str, str]:
 def spec(chart: Any) -> dict[str, Any]:
     """The chart as a Vega-Lite specification whose title breaks into lines that fit the width it is drawn at.
 
-    Vega never wraps a title; here the lines for each width are given and the plot's `width` chooses. Altair's own
-    schema does not know an expression as a subtitle (Vega does), so this is done on the finished dictionary.
+    Vega never wraps a title; here the lines for each width are given and the width of the element that holds the chart
+    chooses. (The plot's own width would change once its labels are placed, too late for the layout of the title.)
+    Altair's own schema does not know an expression as a subtitle (Vega does), so this is done on the dictionary.
     """
     drawn: dict[str, Any] = chart.to_dict()
     beside = (drawn.get("usermeta") or {}).get("beside", 0)
     if isinstance(drawn.get("title"), dict):
-        for part, factor in (("text", 0.92), ("subtitle", 1.16)):
+        held = f"(containerSize()[0] > 0 ? containerSize()[0] : width + {beside})"
+        drawn["params"] = [*drawn.get("params", []), {"name": "chart_width", "expr": held}]
+        for part, pixels in (("text", _TITLE_PIXELS), ("subtitle", _SUBTITLE_PIXELS)):
             lines = drawn["title"].get(part)
             if lines:
-                drawn["title"][part] = _by_width(" ".join(lines), factor, beside)
+                drawn["title"][part] = _by_width(" ".join(lines), pixels)
     return drawn
 
 
-def _by_width(text: str, factor: float, beside: int) -> dict[str, str] | list[str]:
-    wraps = [(width, _lines(text, int(characters * factor))) for width, characters in _BREAKS]
-    wide = _lines(text, int(_WIDE * factor))
-    if all(lines == wide for _, lines in wraps):
-        return wide
-    expression = json.dumps(wide)
-    for width, lines in reversed(wraps):
-        expression = f"width < {width - beside} ? {json.dumps(lines)} : {expression}"
+def _by_width(text: str, pixels: float) -> dict[str, str] | list[str]:
+    wraps = [(width, _lines(text, int(width / pixels))) for width in _WIDTHS]
+    if all(len(lines) == 1 for _, lines in wraps):
+        return wraps[0][1]
+    expression = json.dumps(wraps[0][1])
+    for width, lines in wraps[1:]:
+        expression = f"chart_width >= {width} ? {json.dumps(lines)} : {expression}"
     return {"expr": expression}
 
 

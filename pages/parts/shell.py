@@ -24,7 +24,7 @@ log = logging.getLogger("gapscope.pages")
 def main() -> None:
     """Run the page that the address names; whatever goes wrong becomes one sentence, the log has the rest."""
     st.set_page_config(
-        page_title="Gapscope", page_icon=str(HERE / "icon.svg"), layout="wide", initial_sidebar_state="expanded"
+        page_title="Gapscope", page_icon=str(HERE / "icon.svg"), layout="wide", initial_sidebar_state="auto"
     )
     st.html(HERE / "style.css")
     st.logo(str(HERE / f"logo_{mode()}.svg"), size="large", icon_image=str(HERE / "icon.svg"))

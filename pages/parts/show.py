@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pandas as pd
 import streamlit as st
 
+from core import units
 from core.charts import theme
 from core.charts.theme import Mode
 from core.errors import UserError
@@ -56,7 +57,9 @@ ROW_PIXELS, MOST_ROWS = 35, 12
 def dataframe(table: pd.DataFrame, alt: str, **options: Any) -> Any:
     """A table as high as its rows, up to MOST_ROWS of them; then it scrolls."""
     height = ROW_PIXELS * (min(len(table), MOST_ROWS) + 1) + 3
-    return st.dataframe(table, hide_index=True, width="stretch", height=height, alt=alt, **options)
+    return st.dataframe(
+        table, hide_index=True, width="stretch", height=height, alt=alt, placeholder=units.MISSING, **options
+    )
 
 
 def empty(what: str, next_step: str, page: str | None = None, link: str = "") -> None:

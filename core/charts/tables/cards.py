@@ -49,6 +49,10 @@ def ceiling_rows(specs: Answer) -> pd.DataFrame:
                 "note": ceiling["note"],
             }
         )
+    named = pd.Series([row["name"] for row in rows], dtype=object)
+    for row, twice in zip(rows, named.duplicated(keep=False), strict=True):
+        if twice:  # two tools measured the same thing
+            row["name"] = f"{row['name']}, {row['tool'].split(',')[0].split('(')[0].strip()}"
     columns = ["name", "share", "value", "data sheet", "precision", "tool", "source", "note"]
     return pd.DataFrame(rows, columns=columns)
 
