@@ -62,7 +62,7 @@ def speedup_bars(
     frame["end"] = frame[["x", "high"]].astype(float).max(axis=1).clip(lower=1.0)
 
     lines = theory[theory["label"].isin(frame["label"])].copy()
-    lines["y"] = lines["label"].map(dict(zip(frame["label"], frame["y"], strict=True)))
+    lines["y"] = lines["label"].map(dict(zip(frame["label"], frame["y"], strict=True))).astype(float)
     lines["x"] = lines["ratio"].astype(float)
     lines["top"], lines["bottom"] = lines["y"] - 0.42, lines["y"] + 0.42
 
