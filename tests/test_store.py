@@ -1,6 +1,7 @@
 """The database is a cache that opens for one owner, mends itself, and answers many readers at once."""
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 from builders import append_records, build_run, cell, rows_of
 
+from core.cli import main
 from core.errors import UserError
 from core.records import End, RunsFolder
 from core.store import AppStore, database_path, open_app, open_reading, queries, schema
@@ -215,6 +217,39 @@ def test_an_unreadable_file_and_its_log_are_kept_aside(database: Path, runs: Run
         assert "could not be read" in store.status().notices[0]
     assert database.with_name("results.duckdb.old-1").read_bytes() == b"no database" * 1000
     assert database.with_name("results.duckdb.old-1.wal").read_bytes() == b"log"
+
+
+@pytest.mark.parametrize("name", ["passwd", "notes.db"])
+def test_a_file_of_something_else_is_refused_and_left_where_it_is(
+    tmp_path: Path, nothing: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / name
+    other.write_bytes(b"root:x:0:0:root:/root:/bin/bash\n")
+    for opening in (open_app, open_reading):
+        with pytest.raises(UserError, match=rf"{name} is no database of Gapscope"):
+            opening(other, reference=nothing)
+    assert main(["runs", "--db", str(other)]) == 2
+    assert other.read_bytes() == b"root:x:0:0:root:/root:/bin/bash\n"
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_a_database_of_another_program_is_refused_and_left_where_it_is(tmp_path: Path, nothing: Path) -> None:
+    other = tmp_path / "sales.duckdb"
+    with duckdb.connect(str(other)) as connection:
+        connection.execute("create table sale (price int)")
+        connection.execute("create table meta (something int)")
+    before = other.read_bytes()
+    with pytest.raises(UserError, match=r"sales.duckdb is a database of something else"):
+        open_reading(other, reference=nothing)
+    assert other.read_bytes() == before
+    assert not other.with_name("sales.duckdb.old-1").exists()
+
+
+def test_a_database_that_is_no_ordinary_file_is_refused(tmp_path: Path, nothing: Path) -> None:
+    pipe = tmp_path / "pipe.duckdb"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=r"pipe.duckdb is no ordinary file"):
+        open_reading(pipe, reference=nothing)
 
 
 def test_a_log_without_its_database_is_not_replayed_into_a_new_one(database: Path, nothing: Path) -> None:

@@ -168,16 +168,38 @@ def connect_memory() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def connect_file(path: Path) -> tuple[duckdb.DuckDBPyConnection, str | None]:
-    """Open or make the database file; the caller holds its lock (core.store.lock).
+def check_place(path: Path) -> None:
+    """Refuse a place where something else than results.duckdb lies: what is not ours is never moved aside.
 
-    Returns the connection and, when an old file had to give way, a sentence about it. Raises `UserError` when another
-    program has the file open, or when no file can be made there.
+    Looked at before anything is made there, and only while nobody has it open: closing a descriptor of a file that
+    DuckDB has open in this process would release its lock. A file called *.duckdb may be a torn one of ours.
     """
     if path.is_dir():
         raise UserError(f"{path.name} is a folder", "a database file", "choose another --db")
     if not path.parent.is_dir():
         raise UserError(f"no folder {path.parent.name} for {path.name}", "an existing folder", "choose another --db")
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise UserError(f"{path.name} is no ordinary file", "a database file", "choose another --db")
+    if path.suffix == ".duckdb":
+        return
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(12)
+    except OSError:
+        return  # connect_file says what is wrong
+    if head and head[8:] != b"DUCK":
+        raise UserError(f"{path.name} is no database of Gapscope", "results.duckdb, or a name that is free",
+                        "choose another --db")
+
+
+def connect_file(path: Path) -> tuple[duckdb.DuckDBPyConnection, str | None]:
+    """Open or make the database file; the caller holds its lock (core.store.lock).
+
+    Returns the connection and, when an old file had to give way, a sentence about it. Raises `UserError` when another
+    program has the file open, when it is a database of something else, or when no file can be made there.
+    """
     existed = path.exists()
     if not existed and _wal(path).exists():
         move_aside(path)  # a log without its database would be replayed into the new one
@@ -191,14 +213,21 @@ def connect_file(path: Path) -> tuple[duckdb.DuckDBPyConnection, str | None]:
             raise UserError(f"{path.name} cannot be made ({_first_line(error)})", "a writable folder",
                             "choose another --db") from error
         return _anew(path, f"could not be read ({_first_line(error)})")
-    found = _version(connection) if existed else None
+    try:
+        if not existed or _is_empty(connection):
+            _create(connection)
+            return connection, None
+        found = _version(connection)
+    except duckdb.Error as error:
+        connection.close()
+        return _anew(path, f"could not be read ({_first_line(error)})")
     if found == SCHEMA_VERSION:
         return connection, None
-    if not existed or _is_empty(connection):
-        _create(connection)
-        return connection, None
     connection.close()
-    return _anew(path, f"has schema {found or 'unknown'}, this version needs {SCHEMA_VERSION}")
+    if found is None:
+        raise UserError(f"{path.name} is a database of something else", "results.duckdb, or a name that is free",
+                        "choose another --db")
+    return _anew(path, f"has schema {found}, this version needs {SCHEMA_VERSION}")
 
 
 def _anew(path: Path, reason: str) -> tuple[duckdb.DuckDBPyConnection, str]:
@@ -260,9 +289,10 @@ def _create(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _version(connection: duckdb.DuckDBPyConnection) -> str | None:
+    """The schema version, None in a database that is not ours."""
     try:
         rows = connection.cursor().execute("select value from meta where key = 'schema_version'").fetchall()
-    except duckdb.Error:
+    except (duckdb.CatalogException, duckdb.BinderException):
         return None
     return str(rows[0][0]) if rows else None
 

@@ -21,7 +21,7 @@ import core
 from core.records import RunsFolder, now_utc, read_run_file
 from core.store import schema
 from core.store.ingest import Ingester, Progress, RunFilter
-from core.store.lock import DatabaseLock, LockHeldError
+from core.store.lock import DatabaseLock, LockHeldError, holder_of
 
 POLL_SECONDS = 0.25
 DEFAULT_DATABASE = "results.duckdb"
@@ -250,6 +250,8 @@ def open_files(paths: Iterable[str | Path]) -> Store:
 
 def _places(db_path: str | Path | None, reference: Path | None) -> tuple[Path, RunsFolder, Path]:
     path = database_path(db_path)
+    if holder_of(path) is None:
+        schema.check_place(path)
     return path, RunsFolder.beside(path), reference or reference_root()
 
 
