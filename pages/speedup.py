@@ -26,15 +26,15 @@ with bar[0]:
         kind="segments",
     )
 
-if origin == "reported":
-    pairs = reported_tables.reported_pairs(stored.reported(), explain_two)
+pairs = reported_tables.reported_pairs(stored.reported(), explain_two) if origin == "reported" else []
+if pairs:
     rows, theory = reported_tables.reported_rows(pairs)
     if not shared:
         bar[1].caption(
             "Two GPU types with the same work are not measured here yet, so this page opens on what others "
             "report. A run file from a second card changes that: the Data page takes it."
         )
-    show.sentence(f"{pairs[0]['headline']}", verdict=pairs[0]["verdict"])
+    show.sentence(pairs[0]["headline"], verdict=pairs[0]["verdict"])
     finding = reported_tables.reported_finding(rows)
     made = speedup.speedup_bars(
         rows,

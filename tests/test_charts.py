@@ -120,7 +120,8 @@ def test_ticks_are_round_and_inside_and_a_single_value_has_an_axis() -> None:
     assert parts.log_ticks([0.5, 30000]) == [1.0, 10.0, 100.0, 1000.0, 10000.0]
     low, high = parts.domain_with_room([7.0])
     assert low < 7.0 < high
-    assert parts.is_wide([1, 31]) and not parts.is_wide([1, 29])
+    assert parts.is_wide([1, 31])
+    assert not parts.is_wide([1, 29])
 
 
 # --- every chart -----------------------------------------------------------------------------------------------------
