@@ -1,4 +1,5 @@
 """Gapscope: why is this GPU N times slower at point tracking? Start with `streamlit run app.py`."""
+
 from pages.parts import shell
 
 shell.main()
