@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import header
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +75,10 @@ def _of(annotation: Any, owner: str, name: str) -> st.SearchStrategy[Any]:
                ("End", "state"): list(model.END_STATES)}.get((owner, name))
     if choices:
         return st.sampled_from(choices)
+    if (owner, name) == ("RunHeader", "started_at"):
+        return st.datetimes().map(lambda at: at.strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0"))
+    if (owner, name) == ("Cell", "stages"):  # each stage once
+        return st.lists(records_of(Stage), max_size=2, unique_by=lambda stage: stage.name).map(tuple)
     args = typing.get_args(annotation)
     if type(None) in args:
         return st.none() | _of(args[0], owner, name)
@@ -139,6 +144,48 @@ def test_a_torn_gzip_keeps_its_complete_lines(tmp_path: Path) -> None:
     found = read_run_file(path)
     assert found.torn
     assert 0 < len(found.lines) < 500
+
+
+@pytest.mark.parametrize("behind", [b"garbage", b""])
+def test_a_packed_file_keeps_every_line_before_the_place_where_it_breaks(tmp_path: Path, behind: bytes) -> None:
+    # Lines that together are far below one buffer of the unpacker.
+    whole = b"".join(encode_line(Line("20261130-100000-00000001", seq, Note("info", "x"))) for seq in range(20))
+    packed = gzip.compress(whole)
+    path = tmp_path / "run.jsonl.gz"
+    path.write_bytes(packed + behind if behind else packed[:-8])  # without its check sum
+    found = read_run_file(path)
+    assert [line.seq for line in found.lines] == list(range(20))
+    assert found.torn
+
+
+@pytest.mark.parametrize("schema", ["\u00b2", "\u0661.0", "", ".1", "-1", "x.0"])
+def test_a_schema_that_is_no_number_is_refused(schema: str) -> None:
+    raw = json.dumps({**line_to_json(Line("20261130-100000-00000001", 0, Note("info", "x"))), "schema": schema})
+    with pytest.raises(RecordError) as caught:
+        decode_line(raw.encode())
+    assert caught.value.field == "schema"
+
+
+@pytest.mark.parametrize("times", [[5e-324], [1e308], [1e19, 1.0], [1e-10, 10**18]])
+def test_times_that_no_clock_can_tell_are_refused(times: list[float]) -> None:
+    body = line_to_json(Line("20261130-100000-00000001", 0, CELL)) | {"wall_ms": times}
+    with pytest.raises(RecordError) as caught:
+        decode_line(json.dumps(body).encode())
+    assert caught.value.field.startswith("cell.wall_ms[")
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-30T10:00:00Z", "2026-11-30", "2026-11-30T10:00:00+02:00"])
+def test_the_start_of_a_run_is_a_time_in_utc(text: str) -> None:
+    body = line_to_json(Line("20261130-100000-00000001", 0, header("cpu"))) | {"started_at": text}
+    with pytest.raises(RecordError) as caught:
+        decode_line(json.dumps(body).encode())
+    assert caught.value.field == "run.started_at"
+
+
+def test_a_stage_stands_once_in_a_cell() -> None:
+    twice = dataclasses.replace(CELL, stages=(Stage("encoder", (1.0, 1.0)), Stage("encoder", (2.0, 2.0))))
+    with pytest.raises(RecordError, match="the stage 'encoder' twice"):
+        decode_line(encode_line(Line("20261130-100000-00000001", 0, twice)))
 
 
 def test_a_writer_refuses_an_existing_file_unless_it_resumes(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Union
 
 from core.errors import UserError
@@ -19,6 +21,9 @@ from core.records import model
 
 MAX_TEXT = 4_000
 MAX_DEPTH = 8
+LEAST_TIME_MS = 1e-9
+"""A picosecond: no clock tells less, and ratios of what is shorter leave the range of numbers."""
+
 _UNIT_SUFFIXES = ("_ms", "_s", "_bytes", "_mhz", "_w", "_j", "_gb_s", "_tflops")
 _COUNTS = {
     "flops", "other_flops", "bytes", "launches", "calls", "process", "frames", "height", "width", "points", "batch",
@@ -26,6 +31,7 @@ _COUNTS = {
     "pcie_generation", "pcie_width", "memory_bus_bits",
 }
 _AT_LEAST_ONE = {"frames", "height", "width", "batch", "items_per_run", "sm_count"}
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
 _STRICTLY_POSITIVE = {"wall_ms", "before_ms", "after_ms"}
 _CHOICES = {
     ("Cell", "status"): model.STATUSES, ("RunHeader", "origin"): model.ORIGINS, ("End", "state"): model.END_STATES,
@@ -106,7 +112,7 @@ def _line(data: Any) -> Line:
     kind = _typed(data.get("kind"), str, "kind")
     schema = _typed(data.get("schema"), str, "schema")
     major = schema.split(".")[0]
-    if not major.isdigit() or int(major) > int(model.SCHEMA.split(".")[0]):
+    if not (major.isascii() and major.isdecimal()) or int(major) > int(model.SCHEMA.split(".")[0]):
         raise RecordError("schema", _show(schema), f"{model.SCHEMA} or older (update Gapscope to read this file)")
     method = _typed(data.get("method"), int, "method")
     run_id = _typed(data.get("run_id"), str, "run_id")
@@ -114,7 +120,7 @@ def _line(data: Any) -> Line:
         raise RecordError("run_id", _show(run_id), "6 to 64 of a-z, 0-9 and '-', starting with a letter or digit")
     seq = _typed(data.get("seq"), int, "seq")
     if not 0 <= seq < 2**53:
-        raise RecordError("seq", _show(seq), "an integer from 0")
+        raise RecordError("seq", _show(seq), "an integer from 0 to 2^53")
     body = {key: value for key, value in data.items() if key not in ("kind", "schema", "method", "run_id", "seq")}
     cls = model.LINE_KINDS.get(kind)
     record = from_json(cls, body, kind) if cls else model.Unknown(kind, _plain(body, kind))
@@ -239,7 +245,7 @@ def _in_range(values: list[Any], allowed: set[type], least: float) -> bool:
 def _least(name: str) -> float:
     """The smallest value that a number of this name may have."""
     if name in _STRICTLY_POSITIVE:
-        return math.ulp(0.0)
+        return LEAST_TIME_MS
     if name in _AT_LEAST_ONE:
         return 1
     return 0 if name in _COUNTS or name.endswith(_UNIT_SUFFIXES) else -math.inf
@@ -255,7 +261,7 @@ def _scalar(annotation: Any, value: Any, where: str, owner: str, name: str) -> A
             raise RecordError(where, "empty text", "a name")
     elif annotation in (int, float) and not isinstance(value, bool):
         if name in _STRICTLY_POSITIVE:
-            if value <= 0:
+            if value < LEAST_TIME_MS:
                 raise RecordError(where, _show(value), "a number above 0")
         elif name in _AT_LEAST_ONE:
             if value < 1:
@@ -274,6 +280,8 @@ def _typed(value: Any, expected: Any, where: str) -> Any:
         raise RecordError(where, _show(value), _describe(expected))
     if isinstance(value, float) and not math.isfinite(value):
         raise RecordError(where, _show(value), "a finite number")
+    if isinstance(value, float) and abs(value) >= 2**63:
+        raise RecordError(where, _show(value), "a number below 2^63")
     if isinstance(value, int) and abs(value) >= 2**63:
         raise RecordError(where, "an integer beyond 64 bits", "an integer below 2^63")
     if isinstance(value, str):
@@ -304,7 +312,9 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def _check_whole(record: Any, where: str) -> None:
-    """Rules between fields of one record."""
+    """Rules between fields of one record, and of one field of one kind of record."""
+    if isinstance(record, model.RunHeader) and not _is_time(record.started_at):
+        raise RecordError(f"{where}.started_at", _show(record.started_at), "a time in UTC such as 2026-11-30T10:00:00Z")
     if isinstance(record, model.Cell):
         n = len(record.wall_ms)
         if record.status == "ok" and n == 0:
@@ -318,11 +328,22 @@ def _check_whole(record: Any, where: str) -> None:
                 column = getattr(record.telemetry, f.name)
                 if f.name != "extra" and column is not None:
                     _same_length(len(column), n, f"{where}.telemetry.{f.name}")
+        names = [stage.name for stage in record.stages]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise RecordError(f"{where}.stages", f"the stage {_show(twice)} twice", "each stage once")
         for i, stage in enumerate(record.stages):
             for name in ("wall_ms", "event_ms"):
                 column = getattr(stage, name)
                 if column is not None:
                     _same_length(len(column), n, f"{where}.stages[{i}].{name}")
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return bool(_TIME.fullmatch(text)) and datetime.fromisoformat(text[:19]).year >= 1
+    except ValueError:
+        return False
 
 
 def _same_length(found: int, expected: int, where: str) -> None:

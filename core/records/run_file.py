@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import secrets
@@ -133,7 +132,9 @@ def open_run_file(path: str | Path) -> BinaryIO:
     magic = stream.read(2)
     stream.seek(0)
     if magic == b"\x1f\x8b":
-        return io.BufferedReader(gzip.GzipFile(fileobj=stream, mode="rb"))  # type: ignore[arg-type]
+        stream.close()
+        # No buffer around it: of a file that ends early, that would swallow the last good lines.
+        return gzip.GzipFile(path, mode="rb")  # type: ignore[return-value]
     return stream
 
 

@@ -1,7 +1,10 @@
 """What leaves the store: a run's lines as they came in, and tables as CSV that no spreadsheet takes for formulas."""
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +32,8 @@ def export_run(place: Store | RunsFolder, run_id: str) -> bytes:
     if not path.is_file():
         raise UserError(f"the file of run {run_id[:70]} is not there", "a run with its file")
     lines = []
-    with open_run_file(path) as stream:
+    # The lines before the end of a packed file that is torn are whole, and stored.
+    with open_run_file(path) as stream, contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
         while raw := stream.readline(MAX_LINE_BYTES + 1):
             if raw.endswith(b"\n") and _belongs(raw, run_id):
                 lines.append(raw)

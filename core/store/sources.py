@@ -163,13 +163,11 @@ class SourceReader:
         if position.done and position.same_file_state(stat):
             return
         state = replace(position, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, inode=stat.st_ino, done=False)
-        with open_run_file(source.path) as buffered:
-            raw = getattr(buffered, "raw", None)
-            packed = isinstance(raw, gzip.GzipFile)
+        with open_run_file(source.path) as opened:
+            packed = isinstance(opened, gzip.GzipFile)
             if packed and position.done and position.problems:
                 raise ChangedBelowError  # it may have been torn, and be whole now
-            # Of a torn packed file a buffer in between would swallow the last good bytes.
-            stream: _Stream = raw if packed else buffered  # type: ignore[assignment]
+            stream: _Stream = opened  # type: ignore[assignment]
             memory = self._at_offset(
                 source, state, stream, packed, appended=stat.st_size > position.size_bytes
             )
