@@ -20,6 +20,7 @@ from builders import build_run, cell, encode_run, header, records_of_run
 from core.errors import UserError
 from core.records import RunsFolder
 from core.store import open_app, open_reading, queries, uploads
+from core.store.export import export_run
 from core.store.journal import Journal
 from core.store.uploads import accept, history, ingest_file, preview, redo, undo
 
@@ -44,6 +45,36 @@ def zipped() -> bytes:
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("run.jsonl", GOOD)
     return stream.getvalue()
+
+
+def test_lines_that_differ_from_stored_ones_are_told(database: Path, runs: RunsFolder, tmp_path: Path) -> None:
+    build_run(runs, "t4", [cell()])
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(encode_run(RUN, records_of_run("t4", [cell(9)])))
+    assert ingest_file(other, database, reference=tmp_path / "nothing").conflicts == 1
+    again = tmp_path / "again.jsonl"
+    again.write_bytes(encode_run(RUN, records_of_run("t4", [cell(8)])))
+    with open_app(database, reference=tmp_path / "nothing"):
+        told = ingest_file(again, database, reference=tmp_path / "nothing")
+    assert (told.by, told.conflicts) == ("app", 1)
+
+
+def test_a_file_without_an_end_is_not_read_to_its_end(database: Path) -> None:
+    with pytest.raises(UserError, match="zero has more than"):
+        ingest_file("/dev/zero", database)
+
+
+def test_a_first_line_that_is_bad_is_named(runs: RunsFolder) -> None:
+    other_device = GOOD.replace(b'"type":"cuda"', b'"type":"tpu"')
+    for wrong, words in ((b"\xef\xbb\xbf" + GOOD, "BOM"), (other_device, "device.type")):
+        with pytest.raises(UserError, match=f"begins with a line that cannot be used .*{words}"):
+            preview(wrong, "run.jsonl")
+
+
+def test_a_torn_packed_upload_comes_out_again(database: Path, runs: RunsFolder, tmp_path: Path) -> None:
+    accept(runs, gzip.compress(GOOD) + b"garbage", "run.jsonl.gz")
+    with open_reading(database, reference=tmp_path / "nothing") as store:
+        assert export_run(store, RUN) == GOOD
 
 
 class _Boom:

@@ -99,6 +99,10 @@ def _take(name: str, db: str | None, dry_run: bool) -> dict[str, Any]:
             f"({found.ok} ok)")
     if found.bad_lines:
         what += f", {_count(found.bad_lines, 'bad line')} left out"
+    if result.conflicts:
+        verb = "differs" if result.conflicts == 1 else "differ"
+        what += (f", {_count(result.conflicts, 'line')} left out that {verb} from what is stored under the same run "
+                 "and number")
     if found.torn:
         what += ", its end is torn"
     end = {
@@ -111,7 +115,7 @@ def _take(name: str, db: str | None, dry_run: bool) -> dict[str, Any]:
         "upload_id": result.upload_id, "runs": runs, "cells": found.cells, "ok": found.ok, "lines": found.lines,
         "problems": [{"line": p.line, "field": p.field, "found": p.found, "expected": p.expected}
                      for p in found.problems],
-        "bad_lines": found.bad_lines, "questions": [], "headline": f"{what}: {end}.",
+        "bad_lines": found.bad_lines, "conflicts": result.conflicts, "questions": [], "headline": f"{what}: {end}.",
     }
 
 

@@ -100,6 +100,12 @@ class Ingester:
         """Source -> bytes whose rows are in the database."""
         return {key: position.offset_bytes for key, (_, position) in self._known.items()}
 
+    @property
+    def conflicts(self) -> dict[str, int]:
+        """Source -> lines of it that were left out, since another content stands under their run and number."""
+        counts = {key: sum(run[2] for run in runs.values()) for key, runs in self._counts.items()}
+        return {key: count for key, count in counts.items() if count}
+
     def cycle(self, progress: Progress | None = None) -> bool:
         """Take in everything new; True when rows changed."""
         try:

@@ -234,6 +234,12 @@ def run_ids_of(store: Readable, source: str) -> list[str]:
     return store.frame("select run_id from source_run where source = ? order by run_id", [source])["run_id"].tolist()
 
 
+def conflicts_of(store: Readable, source: str) -> int:
+    """Lines of a source that were left out, since another content is stored under their run and number."""
+    counts = store.frame("select conflicts from source_run where source = ?", [source])
+    return int(counts["conflicts"].sum())
+
+
 def known_lines(store: Readable, keys: Sequence[tuple[str, int, str]]) -> pd.DataFrame:
     """Of (run_id, seq, sha) those whose run_id and seq are stored; `equal`: with the same content."""
     return _typed(store.frame(

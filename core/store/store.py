@@ -152,7 +152,8 @@ class AppStore(Store):
         if self.runs is None or not self.runs.root.is_dir():
             return
         temporary = self.runs.root / f"{INGESTED_NAME}.{os.getpid()}"
-        temporary.write_text(json.dumps({"data_version": self._version, "sources": self._ingester.offsets}))
+        temporary.write_text(json.dumps({"data_version": self._version, "sources": self._ingester.offsets,
+                                         "conflicts": self._ingester.conflicts}))
         os.replace(temporary, self.runs.root / INGESTED_NAME)
 
 

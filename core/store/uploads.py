@@ -132,6 +132,8 @@ class IngestResult:
     upload_id: str | None
     by: str
     waited_s: float
+    conflicts: int = 0
+    """Lines left out, since another content is stored under their run and number."""
 
 
 def preview(data: bytes, name: str, store: Store | None = None) -> Preview:
@@ -152,7 +154,7 @@ def preview(data: bytes, name: str, store: Store | None = None) -> Preview:
     _refuse_without_lines(found, problems, name)
     runs = tuple(_found_run(run_id, run) for run_id, run in found["runs"].items())
     runs, already_known = _compare(runs, found["keys"], store)
-    _refuse_without_header(runs, name, store)
+    _refuse_without_header(runs, problems, name, store)
     return Preview(
         hashlib.sha256(data).hexdigest(), name, len(data), runs, found["lines"], found["bad_lines"], problems,
         found["torn"], found["complete_bytes"], already_known,
@@ -263,21 +265,23 @@ def ingest_file(
     while True:
         store = open_if_free(database, reference=reference)
         if store is not None:
-            store.close()
-            return IngestResult(found, upload_id, "command", time.monotonic() - started)
-        if _ingested_bytes(runs, key) >= found.complete_bytes:
-            return IngestResult(found, upload_id, "app", time.monotonic() - started)
+            with store:
+                conflicts = queries.conflicts_of(store, key)
+            return IngestResult(found, upload_id, "command", time.monotonic() - started, conflicts)
+        if _told_by_app(runs, "sources", key, -1) >= found.complete_bytes:
+            return IngestResult(found, upload_id, "app", time.monotonic() - started,
+                                _told_by_app(runs, "conflicts", key, 0))
         if time.monotonic() - started > wait_s:
             return IngestResult(found, upload_id, "nobody yet", time.monotonic() - started)
         time.sleep(0.1)
 
 
-def _ingested_bytes(runs: RunsFolder, key: str) -> int:
-    """How far the app says it is in this source; -1 for one that it has not seen."""
+def _told_by_app(runs: RunsFolder, what: str, key: str, otherwise: int) -> int:
+    """What the app says about this source: bytes that are in ("sources"), lines that were left out ("conflicts")."""
     try:
-        return int(json.loads((runs.root / INGESTED_NAME).read_text())["sources"].get(key, -1))
+        return int(json.loads((runs.root / INGESTED_NAME).read_text())[what].get(key, otherwise))
     except (OSError, ValueError, KeyError, AttributeError):
-        return -1
+        return otherwise
 
 
 def _read(path: Path) -> bytes:
@@ -286,7 +290,12 @@ def _read(path: Path) -> bytes:
         if size > MAX_UPLOAD_BYTES:
             raise UserError(f"{path.name} has {size} bytes", f"at most {MAX_UPLOAD_BYTES}",
                             "gzip it, or put it into the runs folder")
-        return path.read_bytes()
+        with open(path, "rb") as stream:  # of a pipe or a device the size is not known before
+            data = stream.read(MAX_UPLOAD_BYTES + 1)
+        if len(data) > MAX_UPLOAD_BYTES:
+            raise UserError(f"{path.name} has more than {MAX_UPLOAD_BYTES} bytes", f"at most {MAX_UPLOAD_BYTES}",
+                            "gzip it, or put it into the runs folder")
+        return data
     except FileNotFoundError:
         raise UserError(f"no file {path.name}", "a run file (.jsonl or .jsonl.gz)", "check the path") from None
     except OSError as error:
@@ -344,12 +353,18 @@ def _refuse_without_lines(found: dict[str, Any], problems: Sequence[FoundProblem
                     "make one with `python -m core run`")
 
 
-def _refuse_without_header(runs: Sequence[FoundRun], name: str, store: Store | None) -> None:
+def _refuse_without_header(
+    runs: Sequence[FoundRun], problems: Sequence[FoundProblem], name: str, store: Store | None
+) -> None:
     missing = [run.run_id for run in runs if run.device is None]
     if store is not None and missing:
         stored = set(queries.runs(store)["run_id"])
         missing = [run_id for run_id in missing if run_id not in stored]
     if missing and len(missing) == len(runs):
+        if problems and problems[0].line == 1:
+            first = problems[0]
+            raise UserError(f"{name} begins with a line that cannot be used (field {first.field}: {first.found})",
+                            first.expected, "nothing was kept")
         raise UserError(f"{name} has lines of run {missing[0]}, but not the line that names its device",
                         "a whole run file, from its first line", "copy it again")
 
