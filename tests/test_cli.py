@@ -1,6 +1,7 @@
 """The command line: exit codes, one line per mistake, JSON and nothing else, and a sweep seen from a shell."""
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from core.cli import main
 from core.cli.run import forwarded
 from core.records import RunsFolder, read_run_file
 from core.store import open_app
-from tests.builders import build_run, cell
+from tests.builders import build_run, cell, encode_run, header
 
 ROOT = Path(__file__).resolve().parent.parent
 T4, H200 = "20261130-100000-00000001", "20261130-100000-00000002"
@@ -205,6 +206,26 @@ def test_a_file_goes_in_is_listed_and_comes_out_again(shell: Shell) -> None:
     assert len(lines) == 1 + 3 + 1  # three repetitions and the cell that failed
     shell("export", run_id, "--out", "t.parquet")
     assert (shell.folder / "t.parquet").read_bytes()[:4] == b"PAR1"
+
+
+def test_names_from_a_file_cannot_steer_the_terminal(shell: Shell, tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07\x1b[31mT4\u202e\r"
+    run = encode_run("20261130-110000-00000009", [
+        dataclasses.replace(
+            header("t4"), label="a\nb\x1b[2J", device=dataclasses.replace(header("t4").device, name=evil),
+        ),
+        cell(work_changes={"tracker": f"t{evil}"}), cell(status="oom", reason=f"no {evil}", precision="fp16"),
+    ])
+    path = tmp_path / "evil.jsonl"
+    path.write_bytes(run)
+    sides = ["--baseline", str(path), "--target", str(path)]
+    for arguments in (["ingest", str(path)], ["runs"], ["compare", *sides], ["explain", *sides],
+                      ["compare", "--baseline", evil, "--target", "t4"], ["ingest", str(tmp_path / f"{evil}.jsonl")]):
+        _, out, err = shell(*arguments)
+        shown = (out + err).replace("\n", "")
+        assert shown
+        assert shown.isprintable() or not set(shown) & set("\x1b\x07\r\u202e"), arguments
+    assert len([line for line in shell("runs")[1].splitlines() if "00000009" in line and "a b" in line]) == 1
 
 
 def test_a_bad_file_keeps_no_good_one_out(shell: Shell) -> None:

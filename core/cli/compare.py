@@ -40,7 +40,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def show(answer: dict[str, Any]) -> None:
     from core import units
     from core.answers.sentences import VERDICT_WORDS
-    from core.cli.output import say, table
+    from core.cli.output import printable, say, table
 
     say(answer["headline"])
     rows = answer["rows"]
@@ -62,8 +62,11 @@ def show(answer: dict[str, Any]) -> None:
         print(table(headers, shown, right=[2, 3, 4, 5, 6, 8, 9]))
         if len(rows) > ROWS_SHOWN:
             print(f"and {len(rows) - ROWS_SHOWN} more (--json shows all)")
-        print(f"\nbaseline: {answer['baseline']['label']}; target: {answer['target']['label']}; speedup = baseline "
-              f"time / target time; boards: {answer['n']['boards']}")
+        print()
+        print(printable(
+            f"baseline: {answer['baseline']['label']}; target: {answer['target']['label']}; speedup = baseline "
+            f"time / target time; boards: {answer['n']['boards']}"
+        ))
     show_missing(answer)
     for text in answer["assumptions"]:
         say(f"- {text}")

@@ -102,7 +102,7 @@ def _of_stored(arguments: argparse.Namespace) -> dict[str, Any]:
 def show(answer: dict[str, Any]) -> None:
     from core import units
     from core.answers.sentences import VERDICT_MEANINGS, VERDICT_WORDS, conclusion
-    from core.cli.output import say
+    from core.cli.output import printable, say
 
     say(answer["headline"])
     if answer.get("conditions"):
@@ -129,7 +129,7 @@ def show(answer: dict[str, Any]) -> None:
     if others:
         print(f"\n{len(others)} more matching cell{'s' if len(others) > 1 else ''} (choose with the filters)")
         for cell in others[:OTHERS_SHOWN]:
-            print(f"- {cell['workload']}, {cell['setting']['precision']}: {units.ratio(cell['ratio'])}")
+            print(printable(f"- {cell['workload']}, {cell['setting']['precision']}: {units.ratio(cell['ratio'])}"))
 
 
 def _show_theory(expected: dict[str, Any]) -> None:

@@ -70,5 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fail(text: str, code: int) -> int:
     sys.stdout.flush()
-    print(f"error: {text}", file=sys.stderr)
+    from core.cli.output import hint
+
+    hint(f"error: {' '.join(text.splitlines())}")
     return code

@@ -139,10 +139,10 @@ def _failed(runner: Runner, code: int, path: Path, progress: Progress) -> int:
 
     reason = runner.last_error() or (progress.end.reason if progress.end and progress.end.reason else "")
     if code == 2:
-        print(f"error: {reason or 'the runner refused the sweep'}", file=sys.stderr)
+        hint(f"error: {reason or 'the runner refused the sweep'}")
         return 2
     how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-    print(f"error: the measuring process {how}{': ' + reason if reason else ''}", file=sys.stderr)
+    hint(f"error: the measuring process {how}{': ' + reason if reason else ''}")
     if path.exists():
         hint(f"What was measured is kept; go on with:\n  python -m core run --resume {shlex.quote(str(path))}")
     return 1
@@ -201,11 +201,12 @@ class _LiveView:
 
     def update(self, progress: Progress, new: list[Any]) -> None:
         from core.cli.follow import describe
+        from core.cli.output import printable
 
         if self.quiet:
             return
         for cell in new:
-            line = describe(cell)
+            line = printable(describe(cell))
             if self.bar is not None:
                 self.bar.console.print(line, markup=False, soft_wrap=True)
             else:
