@@ -1,5 +1,7 @@
 """Gap: two selections, the verdict on their ratio, and where the time goes."""
 
+from functools import partial
+
 import streamlit as st
 
 from core import units
@@ -14,7 +16,7 @@ SAME = "as measured"
 
 shell.start("Gap")
 
-cells = stored.ok_cells()
+cells = stored.measured()
 if not len(cells):
     show.empty(
         "Nothing is measured here yet, so there is no gap to explain.",
@@ -25,7 +27,7 @@ if not len(cells):
     st.stop()
 
 # Choose: two sides, each a GPU type or a run, each with a precision; then the work.
-start = gap_tables.opening_sides(cells)
+start = stored.kept(gap_tables.opening_sides)
 bar = st.columns([4, 2, 4, 2])
 with bar[0]:
     baseline = choose.side("Baseline", stored.runs(), cells, "baseline", choose.selector(*start["baseline"]))
@@ -73,31 +75,29 @@ numbers[0].metric(
     delta_arrow="off",
     help=f"95 % interval, {ratio['interval'] or 'none'}.",
 )
-numbers[1].metric("Memory bandwidth", units.ratio(expected["bandwidth"]), help="Data sheets, target over baseline.")
-numbers[2].metric(
-    "Arithmetic",
-    units.ratio(expected["executed_precision"]),
-    help="Data sheets: the peaks that the two precisions reach.",
-)
-numbers[3].metric(
-    "Roofline",
-    units.ratio(expected["roofline"]),
-    help="Least times of all stages or operations, baseline over target, from data sheets.",
-)
-numbers[4].metric(
-    "Healthy operations",
-    units.ratio(norm.get("median")),
-    delta=f"up to {units.ratio(norm['max'])}" if norm else None,
-    delta_color="off",
-    delta_arrow="off",
-    help="Median of FP32 operations timed on this pair of cards, weighted by this workload's time.",
-)
+known = [
+    ("Memory bandwidth", expected["bandwidth"], "Data sheets, target over baseline."),
+    ("Arithmetic", expected["executed_precision"], "Data sheets: the peaks that the two precisions reach."),
+    (
+        "Roofline",
+        expected["roofline"],
+        "Least times of all stages or operations, from data sheets, baseline over target.",
+    ),
+    (
+        "Healthy operations",
+        norm.get("median"),
+        "Median of FP32 operations timed on this pair of cards, weighted by this workload's time.",
+    ),
+]
+for column, (name, value, help_text) in zip(numbers[1:], [row for row in known if row[1] is not None], strict=False):
+    column.metric(name, units.ratio(value), help=help_text)
 
 # Theory against measured, then where the time goes.
 rows = gap_tables.theory_rows(answer)
 if len(rows):
     finding = gap_tables.theory_finding(answer)
-    made = gap.theory_chart(
+    show.chart(
+        gap.theory_chart,
         rows,
         ratio["value"],
         ratio["low"],
@@ -105,21 +105,23 @@ if len(rows):
         answer["verdict"],
         finding,
         gap_tables.theory_conditions(answer),
-        show.mode(),
-    )
-    show.chart(
-        made, gap_tables.readings_table(answer), finding, key="theory", table_label="Readings with their sources"
+        table=partial(gap_tables.readings_table, answer),
+        alt=finding,
+        key="theory",
+        table_label="Readings with their sources",
     )
 if answer["stages"]:
     finding = gap_tables.stage_finding(answer)
-    made = gap.stage_chart(
+    show.chart(
+        gap.stage_chart,
         gap_tables.stage_rows(answer),
         *gap_tables.side_names(answer),
         finding,
         gap_tables.stage_conditions(answer),
-        show.mode(),
+        table=partial(gap_tables.stage_table, answer),
+        alt=finding,
+        key="stages",
     )
-    show.chart(made, gap_tables.stage_table(answer), finding, key="stages")
 
 # Detail, made when opened.
 with st.expander(gap_tables.op_label(answer), key="ops", on_change="rerun", type="compact") as box:

@@ -1,5 +1,7 @@
 """GPUs: the catalogue with the source of each value, and what others measured."""
 
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
@@ -35,11 +37,16 @@ numbers[5].metric("Power, W", units.significant(gpu.tdp_w))
 
 if len(drawn):
     finding = cards_tables.ceiling_finding(card, ceilings)
-    made = gpus.ceiling_chart(
-        drawn, key, finding, "public measurements by others, each against the printed figure it belongs to", show.mode()
-    )
     show.chart(
-        made, ceilings.drop(columns="share"), finding, key="ceilings", table_label="Measurements with their sources"
+        gpus.ceiling_chart,
+        drawn,
+        key,
+        finding,
+        "public measurements by others, each against the printed figure it belongs to",
+        table=partial(ceilings.drop, columns="share"),
+        alt=finding,
+        key="ceilings",
+        table_label="Measurements with their sources",
     )
 else:
     show.empty(

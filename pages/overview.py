@@ -1,5 +1,7 @@
 """Overview: two numbers and what is normal about them; what is measured here."""
 
+from functools import partial
+
 import streamlit as st
 
 from core import units
@@ -51,7 +53,8 @@ if answer is not None:
                 help="Of the operations timed on this pair of cards, the one with the largest ratio.",
             )
         with picture:
-            made = gap.norm_strip(
+            show.chart(
+                gap.norm_strip,
                 gap_tables.norm_bins(answer),
                 gap_tables.norm_values(answer),
                 gap_tables.theory_lines(answer),
@@ -59,9 +62,10 @@ if answer is not None:
                 answer["verdict"],
                 gap_tables.norm_finding(answer),
                 gap_tables.norm_conditions(answer),
-                show.mode(),
+                table=partial(gap_tables.norm_table, answer),
+                alt=gap_tables.norm_alt(answer),
+                key="norm",
             )
-            show.chart(made, gap_tables.norm_table(answer), gap_tables.norm_alt(answer), key="norm")
     with st.expander(
         "Readings of the precision, sources and assumptions", key="readings", on_change="rerun", type="compact"
     ) as box:
@@ -92,8 +96,15 @@ if "started" in st.session_state:
 cells = cells_tables.coverage_cells(covered)
 if len(cells):
     finding = cells_tables.coverage_finding(covered)
-    made = overview.coverage_map(cells, finding, "numbers count cells, one per precision and setting", show.mode())
-    show.chart(made, cells, finding, key="coverage")
+    show.chart(
+        overview.coverage_map,
+        cells,
+        finding,
+        "numbers count cells, one per precision and setting",
+        table=lambda: cells,
+        alt=finding,
+        key="coverage",
+    )
 else:
     show.empty("Nothing is measured yet.", "The quick sweep takes about a minute, also without a GPU.")
 
@@ -101,7 +112,7 @@ ours, theirs = st.tabs(["Measured", "Reported by others"], key="rows", on_change
 if ours.open:
     with ours:
         show.dataframe(
-            cells_tables.measured_table(stored.ok_cells()),
+            stored.kept(cells_tables.measured_table),
             alt="Measured cells",
             column_config={
                 name: st.column_config.NumberColumn(format="%.4g") for name in ("median, ms", "p5, ms", "p95, ms")

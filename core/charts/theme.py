@@ -17,8 +17,13 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import altair as alt
+from altair.utils import schemapi
 
 from core.gpus import catalogue
+
+# Altair checks each part of a chart against its schema while it is made: 0.2 s for a page of two charts. The tests
+# check whole charts instead.
+schemapi.disable_debug_mode()
 
 Mode = Literal["light", "dark"]
 
@@ -217,9 +222,9 @@ def stage_colour(name: str, mode: Mode) -> str:
 
 # --- titles ----------------------------------------------------------------------------------------------------------
 
-# Widths of a chart in pixels at which the lines of its title are broken anew, and the pixels an average character takes.
+# Widths of a chart in pixels at which its title is broken anew, and the pixels that an average character takes.
 _WIDTHS = (300, 360, 430, 520, 620, 740, 880, 1040)
-_TITLE_PIXELS, _SUBTITLE_PIXELS = 8.9, 6.9
+_TITLE_PIXELS, _SUBTITLE_PIXELS = 8.7, 6.5
 
 
 def _lines(text: str, characters: int) -> list[str]:
@@ -245,7 +250,7 @@ def spec(chart: Any) -> dict[str, Any]:
     chooses. (The plot's own width would change once its labels are placed, too late for the layout of the title.)
     Altair's own schema does not know an expression as a subtitle (Vega does), so this is done on the dictionary.
     """
-    drawn: dict[str, Any] = chart.to_dict()
+    drawn: dict[str, Any] = chart.to_dict(validate=False)
     beside = (drawn.get("usermeta") or {}).get("beside", 0)
     if isinstance(drawn.get("title"), dict):
         held = f"(containerSize()[0] > 0 ? containerSize()[0] : width + {beside})"
@@ -347,7 +352,7 @@ def finish(
         )
         properties["usermeta"] = {"beside": round(widest * 6.8) + 16}
     finished = chart.properties(**properties)
-    finished.config = alt.Config.from_dict(config(mode))
+    finished.config = alt.Config.from_dict(config(mode), validate=False)
     return finished
 
 

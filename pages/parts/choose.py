@@ -14,7 +14,7 @@ from core.charts.tables import cells as cells_tables
 from core.charts.theme import short_name
 from core.gpus import catalogue
 from core.records import PRECISIONS
-from pages.parts import view
+from pages.parts import stored, view
 
 
 def selector(label: str, gpu_key: Any) -> str:
@@ -22,9 +22,9 @@ def selector(label: str, gpu_key: Any) -> str:
     return str(gpu_key) if isinstance(gpu_key, str) and gpu_key in catalogue() else label
 
 
-def work(cells: pd.DataFrame) -> tuple[dict[str, Any], str]:
-    """One work (tracker, resolution, frames, points) and a precision; opens on the work that most GPU types share."""
-    works = cells_tables.works(cells)
+def work(shared_by: str) -> tuple[dict[str, Any], str]:
+    """One work (tracker, resolution, frames, points) and a precision; opens on the work that most devices share."""
+    works = stored.kept(cells_tables.works, shared_by)
     best = works.iloc[0]
     bar = st.columns([3, 2, 2, 2, 2])
     with bar[0]:
@@ -42,7 +42,7 @@ def work(cells: pd.DataFrame) -> tuple[dict[str, Any], str]:
     chosen = works[works["points"] == int(points)].iloc[0]
     found = {name: chosen[name] for name in cells_tables.WORK_FIELDS}
     with bar[4]:
-        have = set(cells_tables.of_work(cells, found)["precision"])
+        have = set(stored.kept(cells_tables.of_work, found)["precision"])
         precision = view.choice("Precision", [name for name in PRECISIONS if name in have], key="precision")
     return found, precision
 

@@ -43,12 +43,34 @@ def note(text: str) -> None:
     st.caption(plain(text))
 
 
-def chart(made: Any, table: pd.DataFrame, alt: str, key: str, table_label: str = "Table") -> None:
-    """A chart and, folded in, the same as a table that is only made when opened."""
-    st.vega_lite_chart(theme.spec(made), theme=None, alt=alt, key=f"{key}_chart", width="stretch")
+def chart(
+    draw: Callable[..., Any],
+    *arguments: Any,
+    table: Callable[[], pd.DataFrame],
+    alt: str,
+    key: str,
+    table_label: str = "Table",
+    **options: Any,
+) -> None:
+    """A chart of core.charts and, folded in, the same as a table, which is only made when opened.
+
+    `draw(*arguments, mode=..., **options)` makes the chart; what was drawn from equal arguments is not drawn again.
+    """
+    drawn = spec(draw, *arguments, **options)
+    st.vega_lite_chart(spec=drawn, theme=None, alt=alt, key=f"{key}_chart", width="stretch")
     with st.expander(table_label, key=f"{key}_table", on_change="rerun", type="compact") as box:
         if box.open:
-            dataframe(table, alt=f"Table of the chart: {alt}")
+            dataframe(table(), alt=f"Table of the chart: {alt}")
+
+
+def spec(draw: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
+    """The finished chart as Vega-Lite, in the present mode."""
+    return _spec(f"{draw.__module__}.{draw.__qualname__}", arguments, {**options, "mode": mode()}, draw)
+
+
+@st.cache_data(max_entries=100, show_spinner=False)
+def _spec(name: str, arguments: tuple[Any, ...], options: dict[str, Any], _draw: Callable[..., Any]) -> dict[str, Any]:
+    return theme.spec(_draw(*arguments, **options))
 
 
 ROW_PIXELS, MOST_ROWS = 35, 12

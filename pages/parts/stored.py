@@ -6,7 +6,8 @@ Every cached answer has the data version in its key and a bound: a new line of a
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pandas as pd
 import streamlit as st
@@ -16,9 +17,15 @@ from core.answers.coverage import coverage as ask_coverage
 from core.answers.explain import explain
 from core.answers.json_values import records
 from core.answers.selection import Filters
+from core.answers.two import explain_two
+from core.charts.tables.cells import by_cell
+from core.charts.tables.reported import reported_pairs as pairs_of_reported
+from core.charts.tables.values import Answer
 from core.errors import UserError
 from core.records import RunsFolder
 from core.store import AppStore, database_path, holder_of, open_app, queries
+
+T = TypeVar("T")
 
 
 @st.cache_resource(show_spinner="Reading the stored measurements")
@@ -48,13 +55,28 @@ def other_holder() -> UserError | None:
 
 
 def cells() -> pd.DataFrame:
-    """`queries.cells` of everything."""
+    """`queries.cells` of everything. Shared between sessions: never changed in place."""
     return _cells(version())
 
 
-def ok_cells() -> pd.DataFrame:
-    """Standing ok cells without a handicap, of origin measured or imported."""
-    return _ok_cells(version())
+def measured() -> pd.DataFrame:
+    """Ok cells without a handicap, of origin measured or imported, one row each (tables.cells.by_cell). Shared, too."""
+    return _measured(version())
+
+
+def failed() -> pd.DataFrame:
+    """Lines that ended without a time and were not made up for."""
+    return _failed(version())
+
+
+def kept(function: Callable[..., T], *arguments: Any) -> T:
+    """`function(measured(), *arguments)`, kept until the data change. For functions of core.charts.tables."""
+    return _kept(version(), f"{function.__module__}.{function.__qualname__}", False, arguments, function)
+
+
+def kept_with_failed(function: Callable[..., T], *arguments: Any) -> T:
+    """`function(measured(), failed(), *arguments)`, kept in the same way."""
+    return _kept(version(), f"{function.__module__}.{function.__qualname__}", True, arguments, function)
 
 
 def runs() -> pd.DataFrame:
@@ -63,6 +85,11 @@ def runs() -> pd.DataFrame:
 
 def reported() -> pd.DataFrame:
     return _reported(version())
+
+
+def reported_pairs() -> list[Answer]:
+    """Reported figures of two cards on the same work, as explanations, largest ratio first."""
+    return _reported_pairs(version())
 
 
 def coverage() -> dict[str, Any]:
@@ -82,16 +109,30 @@ def header(run_id: str) -> dict[str, Any]:
     return _header(version(), run_id)
 
 
-@st.cache_data(max_entries=4, show_spinner=False)
+@st.cache_resource(max_entries=3, show_spinner=False)
 def _cells(data_version: int) -> pd.DataFrame:
     return queries.cells(store())
 
 
-@st.cache_data(max_entries=4, show_spinner=False)
-def _ok_cells(data_version: int) -> pd.DataFrame:
+@st.cache_resource(max_entries=3, show_spinner=False)
+def _measured(data_version: int) -> pd.DataFrame:
     found = _cells(data_version)
     keep = (found["status"] == "ok") & found["handicap"].isna() & found["origin"].isin(["measured", "imported"])
-    return found[keep & ~found["superseded"].astype(bool)]
+    return by_cell(found[keep & ~found["superseded"].astype(bool)])
+
+
+@st.cache_resource(max_entries=3, show_spinner=False)
+def _failed(data_version: int) -> pd.DataFrame:
+    found = _cells(data_version)
+    return found[(found["status"] != "ok") & ~found["superseded"].astype(bool)]
+
+
+@st.cache_data(max_entries=60, show_spinner=False)
+def _kept(
+    data_version: int, name: str, with_failed: bool, arguments: tuple[Any, ...], _function: Callable[..., T]
+) -> T:
+    tables = (_measured(data_version), _failed(data_version)) if with_failed else (_measured(data_version),)
+    return _function(*tables, *arguments)
 
 
 @st.cache_data(max_entries=4, show_spinner=False)
@@ -102,6 +143,11 @@ def _runs(data_version: int) -> pd.DataFrame:
 @st.cache_data(max_entries=2, show_spinner=False)
 def _reported(data_version: int) -> pd.DataFrame:
     return queries.reported(store())
+
+
+@st.cache_data(max_entries=2, show_spinner=False)
+def _reported_pairs(data_version: int) -> list[Answer]:
+    return pairs_of_reported(queries.reported(store()), explain_two)
 
 
 @st.cache_data(max_entries=2, show_spinner=False)

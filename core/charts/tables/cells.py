@@ -45,20 +45,29 @@ def common_words(cells: pd.DataFrame) -> str:
     return ", ".join(str(parts[name].iloc[0]) for name in parts if parts[name].nunique() == 1 and parts[name].iloc[0])
 
 
-def by_cell(cells: pd.DataFrame) -> pd.DataFrame:
+def selectors(cells: pd.DataFrame) -> pd.Series:
+    """`tracker:variant` of each cell, as the command line takes it."""
+    return cells["tracker"].astype(object).str.cat(":" + cells["variant"].astype("string").astype(object), na_rep="")
+
+
+def by_cell(lines: pd.DataFrame) -> pd.DataFrame:
     """Lines of ok cells as cells: one row per run, work and setting; median of processes' medians, spread p5 to p95.
 
-    Adds processes, repetitions, median_ms, low_ms, high_ms, detail (n in words) to the first line's columns.
+    Adds selector, processes, repetitions, median_ms, low_ms, high_ms, detail (n in words) to the first line's columns.
+    Cells stay as they are.
     """
-    ok = cells[cells["status"] == "ok"]
+    if "median_ms" in lines:
+        return lines
+    ok = lines[lines["status"] == "ok"]
     if ok.empty:
-        return ok.assign(processes=0, repetitions=0, median_ms=0.0, low_ms=0.0, high_ms=0.0, detail="")
+        return ok.assign(selector="", processes=0, repetitions=0, median_ms=0.0, low_ms=0.0, high_ms=0.0, detail="")
     keys = ["run_id", "work_key", "setting_key"]
     grouped = ok.groupby(keys, sort=False)
     first = grouped.head(1).set_index(keys)
     first["processes"], first["repetitions"] = grouped["process"].nunique(), grouped["n"].sum()
     first["median_ms"] = grouped["wall_median_ms"].median()
     first["low_ms"], first["high_ms"] = grouped["wall_p5_ms"].min(), grouped["wall_p95_ms"].max()
+    first["selector"] = selectors(first)
     first["detail"] = [
         f"n {int(n)} in {int(p)} process{'' if p == 1 else 'es'}"
         for n, p in zip(first["repetitions"], first["processes"], strict=True)
@@ -70,24 +79,28 @@ WORK_FIELDS = ("selector", "frames", "height", "width", "points")
 _FOUNDING = ("local4d:base", 47, 256, 256, 256)
 
 
-def works(cells: pd.DataFrame) -> pd.DataFrame:
+def works(cells: pd.DataFrame, shared_by: str = "cards") -> pd.DataFrame:
     """The works of these ok cells: WORK_FIELDS, number of `cards` (GPU types) and `devices`, the shared ones first.
 
-    Among equally shared works the founding size comes first, then the largest.
+    `shared_by`: what counts as shared, "cards" or "devices" (a CPU is one, too). Among equally shared works the
+    founding size comes first, then the largest.
     """
-    frame = cells.assign(selector=workload_parts(cells)["tracker"], points=cells["points"].astype("Int64").fillna(0))
-    frame["card"] = frame["gpu_label"].where(frame["device_type"] == "cuda")
+    frame = cells[["frames", "height", "width", "gpu_label"]].assign(
+        selector=selectors(cells),
+        points=cells["points"].astype("Int64").fillna(0),
+        card=cells["gpu_label"].where(cells["device_type"] == "cuda"),
+    )
     found = frame.groupby(list(WORK_FIELDS), as_index=False).agg(
         cards=("card", "nunique"), devices=("gpu_label", "nunique")
     )
     found["founding"] = [tuple(row) == _FOUNDING for row in found[list(WORK_FIELDS)].itertuples(index=False)]
     found["volume"] = found["frames"] * found["height"] * found["width"] * found["points"].clip(lower=1)
-    return found.sort_values(["cards", "founding", "volume"], ascending=False).reset_index(drop=True)
+    return found.sort_values([shared_by, "founding", "volume"], ascending=False).reset_index(drop=True)
 
 
 def of_work(cells: pd.DataFrame, work: Mapping[str, Any], free: str = "") -> pd.DataFrame:
     """The cells of one work (WORK_FIELDS); the field `free` (or height and width as "resolution") may differ."""
-    keep = workload_parts(cells)["tracker"] == work["selector"]
+    keep = selectors(cells) == work["selector"]
     for name in ("frames", "height", "width", "points"):
         if name != free and not (free == "resolution" and name in ("height", "width")):
             keep &= cells[name].fillna(0) == work[name]

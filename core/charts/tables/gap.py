@@ -53,7 +53,11 @@ def theory_rows(answer: Answer) -> pd.DataFrame:
     """Every theory reading and the measured bandwidth beside them, one row each for `gap.theory_chart`."""
     frame = theory_lines(answer, all_readings=True)
     frame["name"] = [
-        f"{name}, data sheet" if judged else f"{name}, if it was on" if "TF32" in name else f"{name}, beside"
+        f"{name}, data sheet"
+        if judged
+        else f"{name}, if it was on"
+        if "TF32" in name
+        else f"{name} on both, not judged"
         for name, judged in zip(frame["name"], frame["judged"], strict=True)
     ]
     ceilings = answer["expected"].get("measured_ceilings") or {}

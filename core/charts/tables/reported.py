@@ -13,6 +13,12 @@ from core.charts.tables.gap import short_label, theory_lines
 from core.charts.tables.values import Answer
 from core.gpus import catalogue
 
+CONDITIONS = (
+    "reported by others, hollow; target / baseline; no interval, n 1 each; long dash bandwidth, short dash arithmetic, "
+    "both from data sheets"
+)
+"""What the reported bars are."""
+
 
 def reported_pairs(reported: pd.DataFrame, answer_of: Callable[..., Answer]) -> list[Answer]:
     """Figures of one source and work on several cards, each against the slowest, as explanations of two numbers.

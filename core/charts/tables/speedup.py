@@ -149,12 +149,15 @@ def failed_words(lines: pd.DataFrame) -> str:
     return f"Without a time: {'; '.join(said)}"
 
 
-def heat_cells(cells: pd.DataFrame, failed: pd.DataFrame, baseline: str, baseline_precision: str) -> pd.DataFrame:
+def heat_cells(
+    cells: pd.DataFrame, failed: pd.DataFrame, work: Mapping[str, Any], baseline: str, baseline_precision: str
+) -> pd.DataFrame:
     """GPU x precision of one work: ratio of medians against one cell. `failed`: lines that are not ok, with reason.
 
     The newest run of each pair counts; a ratio of medians without an interval, for an overview only.
     """
-    found = by_cell(cells).sort_values("started_at").drop_duplicates(["gpu_label", "precision"], keep="last")
+    cells, failed = by_cell(of_work(cells, work)), of_work(failed, work)
+    found = cells.sort_values("started_at").drop_duplicates(["gpu_label", "precision"], keep="last")
     base = found[(found["gpu_label"] == baseline) & (found["precision"] == baseline_precision)]["median_ms"]
     one = float(base.iloc[0]) if len(base) else None
     order = list(device_order(cells)["gpu_label"])[::-1]
@@ -177,6 +180,14 @@ def heat_cells(cells: pd.DataFrame, failed: pd.DataFrame, baseline: str, baselin
     frame = pd.DataFrame(rows, columns=["label", "precision", "ratio", "time", "reason"])
     order += [label for label in frame["label"] if label not in order]
     return frame.sort_values("label", key=lambda column: column.map(order.index), kind="stable").reset_index(drop=True)
+
+
+def heat_conditions(cells: pd.DataFrame, baseline: str, precision: str) -> str:
+    """What the numbers of the heat map are."""
+    return (
+        f"ratio of median times against {theme.short_name(baseline)} in {precision} (1x), without interval; "
+        f"{common_words(cells)}"
+    )
 
 
 def heat_finding(cells: pd.DataFrame) -> str:
