@@ -24,7 +24,8 @@ PACKAGES = {
     "trackers": {"torch"},
 }
 STDLIB_ONLY = {"core/trackers/registry.py", "core/trackers/stages.py", "core/trackers/__init__.py",
-               "core/measure/plan.py", "core/measure/__init__.py"}
+               "core/measure/plan.py", "core/measure/collect.py", "core/measure/__init__.py",
+               "core/answers/collector.py"}
 
 
 def modules() -> list[Path]:
