@@ -185,7 +185,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Collected:
     try:
         deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline and not any(
-            b'"kind":"cell"' in path.read_bytes() for path in (base / "here").glob("*.jsonl")
+            path.read_bytes().count(b'"cell_started"') == 2 for path in (base / "here").glob("*.jsonl")
         ):
             time.sleep(0.02)
         with contextlib.suppress(ProcessLookupError):  # ended by itself: what follows shows why
