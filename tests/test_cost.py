@@ -203,6 +203,15 @@ def test_counting_on_meta_equals_counting_real_arithmetic_and_torch_s_own_counte
     assert torch_counter.get_total_flops() == real.flops
 
 
+def test_inference_mode_is_refused_since_it_hides_copies() -> None:
+    def run() -> None:
+        with torch.inference_mode():
+            torch.ones(2, 3).t().reshape(6)
+
+    with pytest.raises(RuntimeError, match="inference mode"):
+        count(run)
+
+
 def test_an_unknown_tracker_or_size_is_the_user_s_error() -> None:
     good = registry.work_key("local4d:small", 3, 32, 40, 5)
     with pytest.raises(UserError, match="no variant"):

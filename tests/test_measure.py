@@ -246,6 +246,9 @@ def test_a_real_cell_has_an_op_table_that_agrees_with_the_counted_work(swept: tu
     counted = sum(stage.flops or 0 for stage in cell.stages)
     assert sum(op.flops or 0 for op in cell.ops) == pytest.approx(counted, rel=0.01)
     assert "aten::convolution" not in {op.op for op in cell.ops}  # folded into conv2d
+    for stage in cell.stages:  # copies that a reshape makes are in both
+        in_table = sum(op.bytes or 0 for op in cell.ops if op.stage == stage.name)
+        assert in_table == pytest.approx(stage.bytes, rel=0.04), stage.name
 
 
 def test_what_was_set_is_recorded_with_each_cell(swept: tuple[RunFile, Path, str]) -> None:

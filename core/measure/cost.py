@@ -97,7 +97,7 @@ class WorkCount:
 
 
 def count(run: Callable[[], object], model: Staged | None = None) -> WorkCount:
-    """Count the work of `run()`, a forward pass without gradients.
+    """Count the work of `run()`, a forward pass that sets no gradient mode of its own: it runs under no_grad.
 
     model: the tracker that `run` calls, so that its stages are told apart and its weights are part of the peak;
     without it everything is `other`. The model's stage marker is put back afterwards.
@@ -198,6 +198,9 @@ class _Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():
+            # There ops arrive whole that are parts elsewhere: a reshape that copies would pass for the view it may be.
+            raise RuntimeError("work cannot be counted in inference mode")
         out = func(*args, **kwargs)
         if self.suspended:
             return out

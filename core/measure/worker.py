@@ -130,9 +130,13 @@ class Worker:
         arguments, clip = self._clip(workload.work, order["seed"], order.get("video"))
         asked = precision.apply(name)  # after the model is built, since building may change settings
 
-        def call() -> Any:
-            with torch.inference_mode(), precision.autocast(name, self.found.device.type):
+        def forward() -> Any:
+            with precision.autocast(name, self.found.device.type):
                 return model(**arguments)
+
+        def call() -> Any:
+            with torch.inference_mode():
+                return forward()
 
         def before_repetitions() -> None:
             refuse_change(asked)
@@ -151,7 +155,7 @@ class Worker:
             refuse_change(asked)
             memory = self._memory(retries)
             finite = _finite(call())
-            counted = self._count(workload, model, call, progress) if order.get("count") else None
+            counted = self._count(workload, model, forward, progress) if order.get("count") else None
             # On CUDA the profiler stays attached to the process and slows every later launch: another worker does it.
             profiled = _Profile() if self.on_cuda else self._profile(order, model, call, counted, progress)
         finally:
@@ -189,14 +193,18 @@ class Worker:
         arguments, _ = self._clip(workload.work, order["seed"], order.get("video"))
         precision.apply(name)
 
-        def call() -> Any:
-            with torch.inference_mode(), precision.autocast(name, self.found.device.type):
+        def forward() -> Any:
+            with precision.autocast(name, self.found.device.type):
                 return model(**arguments)
+
+        def call() -> Any:
+            with torch.inference_mode():
+                return forward()
 
         for done in range(_CALLS_BEFORE_PROFILE):
             progress("warmup", done)
             call()
-        counted = self._count(workload, model, call, progress) if order.get("with_ops") else None
+        counted = self._count(workload, model, forward, progress) if order.get("with_ops") else None
         return self._profile(order, model, call, counted, progress)
 
     # --- parts ---
@@ -240,7 +248,7 @@ class Worker:
             "alloc_retries": self._memory_stat("num_alloc_retries") - retries_before,
         }
 
-    def _count(self, workload: Workload, model: Any, call: Any, progress: Any) -> WorkCount | None:
+    def _count(self, workload: Workload, model: Any, forward: Any, progress: Any) -> WorkCount | None:
         """Work of one pass, counted while it runs once more. fp32, default and tf32 move the same bytes."""
         dtype = precision.AUTOCAST.get(workload.setting.precision, torch.float32)
         key = (workload.work.key(), dtype.itemsize if hasattr(dtype, "itemsize") else torch.finfo(dtype).bits // 8)
@@ -248,7 +256,7 @@ class Worker:
             progress("count", 0)
             try:
                 self._work = {**{k: v for k, v in self._work.items() if k[0] == key[0]},
-                              key: count(call, model if hasattr(model, "stage_marker") else None)}
+                              key: count(forward, model if hasattr(model, "stage_marker") else None)}
             except Exception as error:  # a count is worth less than the times that were just measured
                 print(f"work not counted: {reasons.of_error(error)}", file=sys.stderr)
                 return None
