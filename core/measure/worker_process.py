@@ -50,25 +50,28 @@ class WorkerProcess:
         )
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._last_words: collections.deque[str] = collections.deque(maxlen=20)
-        for target in (self._read_messages, self._read_errors):
-            threading.Thread(target=target, daemon=True).start()
+        threading.Thread(target=self._read_messages, daemon=True).start()
+        self._error_reader = threading.Thread(target=self._read_errors, daemon=True)
+        self._error_reader.start()
 
     def _read_messages(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            try:
-                message = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(message, dict):
-                self._messages.put(message)
+        with contextlib.suppress(ValueError):  # closed meanwhile
+            for line in self._process.stdout:
+                try:
+                    message = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(message, dict):
+                    self._messages.put(message)
         self._messages.put(None)
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            if line.strip() and not line.startswith(_NOISE):
-                self._last_words.append(line.strip())
+        with contextlib.suppress(ValueError):  # closed meanwhile: nobody asks for the last words any more
+            for line in self._process.stderr:
+                if line.strip() and not line.startswith(_NOISE):
+                    self._last_words.append(line.strip())
 
     def ask(
         self, order: dict[str, Any], answer: str, silence_s: float, interrupted: Callable[[], bool] = lambda: False,
@@ -114,6 +117,7 @@ class WorkerProcess:
             name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
             hint = ", as the system does when memory runs out" if -code == signal.SIGKILL else ""
             return f"the worker process was ended by {name}{hint}"
+        self._error_reader.join(timeout=1)  # its last words may still be on their way
         words = reasons.clean(self._last_words[-1]) if self._last_words else ""
         return f"the worker process ended with code {code}" + (f" ({words})" if words else "")
 
