@@ -377,7 +377,7 @@ def cell_lines() -> pd.DataFrame:
         reason=None,
         n=10,
         origin="measured",
-        started_at="2026-11-30T10:00:00Z",
+        started_at="2026-11-30T10:00:00Z", at=None,
         uuid_hash=frame["gpu_key"],
         wall_p5_ms=frame["wall_median_ms"] * 0.9,
         wall_p95_ms=frame["wall_median_ms"] * 1.1,

@@ -281,9 +281,9 @@ def test_start_runs_the_options_and_the_state_comes_from_files(
     app = visit("Sweep")
     app.button(key="start").click().run()
     assert started == [["--preset", "quick", "--device", "auto"]]
-    assert "1 of 1 cells, ended without a word" in said(app)  # its process is no longer there
+    assert "1 of 1 cells measured; ended without a word" in said(app)  # its process is no longer there
     assert "Resume" in said(app)
-    assert "1 of 1 cells, ended without a word" in said(visit("Sweep")), "a new session reads the same state"
+    assert "1 of 1 cells measured; ended without a word" in said(visit("Sweep")), "a new session reads the same state"
 
 
 def test_a_run_file_is_previewed_before_it_counts(visit: OPEN, runs: RunsFolder, tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_what_goes_wrong_in_a_page_is_one_sentence_and_a_log_entry(
     visit()
     monkeypatch.setattr(stored, "coverage", broken)
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
-    assert [error.value.replace("\\", "") for error in app.error][0].startswith(
+    assert app.error[0].value.replace("\\", "").startswith(
         "This part of the page could not be shown (RuntimeError)"
     )
     assert "secret" not in said(app) + app.error[0].value

@@ -223,7 +223,7 @@ def stage_colour(name: str, mode: Mode) -> str:
 # --- titles ----------------------------------------------------------------------------------------------------------
 
 # Widths of a chart in pixels at which its title is broken anew, and the pixels that an average character takes.
-_WIDTHS = (300, 360, 430, 520, 620, 740, 880, 1040)
+_WIDTHS = (300, 360, 430, 520, 620, 740, 880, 1040, 1240, 1480)
 _TITLE_PIXELS, _SUBTITLE_PIXELS = 8.7, 6.5
 
 

@@ -75,6 +75,11 @@ def by_cell(lines: pd.DataFrame) -> pd.DataFrame:
     return first.reset_index()
 
 
+def newest(cells: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The newest cell of each combination of `keys`, by the rule of core.answers.selection."""
+    return cells.sort_values(["at", "started_at", "run_id"], na_position="first").drop_duplicates(keys, keep="last")
+
+
 WORK_FIELDS = ("selector", "frames", "height", "width", "points")
 _FOUNDING = ("local4d:base", 47, 256, 256, 256)
 

@@ -11,7 +11,7 @@ from core import units
 from core.answers import sentences
 from core.answers.json_values import records
 from core.charts import theme
-from core.charts.tables.cells import by_cell, common_words, device_order, of_work
+from core.charts.tables.cells import by_cell, common_words, device_order, newest, of_work
 from core.charts.tables.gap import reading_name
 from core.charts.tables.values import Answer, number
 
@@ -157,7 +157,7 @@ def heat_cells(
     The newest run of each pair counts; a ratio of medians without an interval, for an overview only.
     """
     cells, failed = by_cell(of_work(cells, work)), of_work(failed, work)
-    found = cells.sort_values("started_at").drop_duplicates(["gpu_label", "precision"], keep="last")
+    found = newest(cells, ["gpu_label", "precision"])
     base = found[(found["gpu_label"] == baseline) & (found["precision"] == baseline_precision)]["median_ms"]
     one = float(base.iloc[0]) if len(base) else None
     order = list(device_order(cells)["gpu_label"])[::-1]
@@ -203,7 +203,7 @@ def size_axes(cells: pd.DataFrame, work: Mapping[str, Any]) -> dict[str, int]:
     return {axis: number for axis, number in found.items() if number > 1}
 
 
-MOST_SERIES = 7
+MOST_SERIES = 9
 
 
 def size_points(
@@ -221,7 +221,7 @@ def size_points(
     several = ok[ok["precision"] == precision]["gpu_label"].nunique() > 1
     if several:
         ok, bad = ok[ok["precision"] == precision], bad[bad["precision"] == precision]
-    ok = ok.sort_values("started_at").drop_duplicates(["gpu_label", "precision", column], keep="last")
+    ok = newest(ok, ["gpu_label", "precision", column])
     frame = pd.concat([ok, bad.assign(detail=bad["reason"])])
     frame = frame.assign(
         size=frame[column].astype(float),

@@ -75,20 +75,19 @@ def command(argv: list[str]) -> str:
 
 
 def progress_sentence(progress: Any, job: Any, state: str) -> str:
-    """Where a sweep stands. `progress`: core.store.progress.RunProgress, `job`: core.store.jobs.Job."""
+    """Where a sweep stands. `progress`: store.progress.RunProgress, `job`: store.jobs.Job, `state` in words."""
     planned = f" of {progress.cells}" if progress.cells else ""
-    said = f"{progress.done}{planned} cells, {state}"
+    said = f"{progress.ok}{planned} cells measured"
     if progress.failed:
         said += f", {progress.failed} failed"
     if progress.not_run:
         said += f", {progress.not_run} not possible on this device"
-    if job.stop_requested and job.state in ("running", "queued"):
+    if job.state in ("running", "queued") and job.stop_requested:
         return f"{said}; stops after the running cell"
-    if job.state == "running" and progress.running:
-        return f"{said}: now {workload_words(progress.running.get('workload', ''))}"
     if job.state == "running":
-        return f"{said}: the runner is getting ready"
-    return said
+        now = workload_words(progress.running.get("workload", "")) if progress.running else "getting ready"
+        return f"{said}; running: {now}"
+    return f"{said}; {state}"
 
 
 def workload_words(workload: Any) -> str:
