@@ -16,7 +16,7 @@ from builders import append_records, build_run, cell, rows_of
 from core.cli import main
 from core.errors import UserError
 from core.records import End, RunsFolder
-from core.store import AppStore, database_path, open_app, open_reading, queries, schema
+from core.store import AppStore, Store, database_path, open_app, open_reading, queries, schema
 from core.store.export import export_csv, export_run
 from core.store.progress import ProgressReader, run_progress
 
@@ -250,6 +250,32 @@ def test_a_database_that_is_no_ordinary_file_is_refused(tmp_path: Path, nothing:
     os.mkfifo(pipe)
     with pytest.raises(UserError, match=r"pipe.duckdb is no ordinary file"):
         open_reading(pipe, reference=nothing)
+
+
+@pytest.mark.parametrize("opening", [open_reading, open_app])
+def test_a_damaged_block_costs_a_rebuild_and_no_answer(
+    database: Path, runs: RunsFolder, nothing: Path, opening: Callable[..., Store]
+) -> None:
+    build_run(runs, "t4", [cell(process=process) for process in range(5)])
+    with open_reading(database, reference=nothing) as store:
+        rows = rows_of(store)
+    whole = database.read_bytes()
+    block_bytes = 262_144
+    rebuilds = 0
+    for start in range(3 * 4096, len(whole), block_bytes):
+        database.write_bytes(whole[: start + 100] + b"\xde\xad" * 2000 + whole[start + 4100:])
+        try:
+            with opening(database, reference=nothing) as store:
+                assert rows_of(store) == rows
+        except UserError as error:  # what shows late is told once, and mended behind it
+            assert error.found == "results.duckdb is damaged"  # noqa: PT017
+        with opening(database, reference=nothing) as store:
+            assert rows_of(store) == rows
+            assert not store.in_memory
+        rebuilds += database.with_name("results.duckdb.old-1").exists()
+        for old in database.parent.glob("results.duckdb.old-*"):
+            old.unlink()
+    assert rebuilds
 
 
 def test_a_log_without_its_database_is_not_replayed_into_a_new_one(database: Path, nothing: Path) -> None:

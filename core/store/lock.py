@@ -48,7 +48,7 @@ class DatabaseLock:
     """Held from construction to `release`; raises `LockHeldError` at once when somebody else has it."""
 
     def __init__(self, database: Path, role: str) -> None:
-        self.path = lock_path(database)
+        self.database, self.path = database, lock_path(database)
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:

@@ -230,6 +230,18 @@ def connect_file(path: Path) -> tuple[duckdb.DuckDBPyConnection, str | None]:
     return _anew(path, f"has schema {found}, this version needs {SCHEMA_VERSION}")
 
 
+def is_damage(error: Exception) -> bool:
+    """Whether DuckDB says that the file itself is broken: nothing but building it anew helps."""
+    return isinstance(error, (duckdb.FatalException, duckdb.InternalException, duckdb.SerializationException)) or (
+        isinstance(error, duckdb.Error) and any(word in str(error).lower() for word in ("corrupt", "checksum"))
+    )
+
+
+def rebuilt(path: Path, damage: str) -> tuple[duckdb.DuckDBPyConnection, str]:
+    """An empty database in place of one whose damage showed while it was read; the caller has closed that one."""
+    return _anew(path, f"is damaged ({_first_line(damage)})")
+
+
 def _anew(path: Path, reason: str) -> tuple[duckdb.DuckDBPyConnection, str]:
     aside = move_aside(path)
     try:
@@ -303,7 +315,7 @@ def _is_empty(connection: duckdb.DuckDBPyConnection) -> bool:
 
 def _raise_if_held(path: Path, error: duckdb.Error) -> None:
     text = str(error)
-    if "lock" not in text.lower():
+    if is_damage(error) or not re.search(r"\block\b", text.lower()):
         return
     pid = re.search(r"PID (\d+)", text)
     holder = f"process {pid[1]}" if pid else "another process"
@@ -312,7 +324,7 @@ def _raise_if_held(path: Path, error: duckdb.Error) -> None:
     ) from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: Exception | str) -> str:
     """DuckDB's reason without the folder names."""
     line = str(error).splitlines()[0] if str(error) else type(error).__name__
     return re.sub(r'"[^"]*/([^"/]*)"', r'"\1"', line)[:160]

@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import duckdb
 import pandas as pd
 
 import core
+from core.errors import UserError
 from core.records import RunsFolder, now_utc, read_run_file
 from core.store import schema
 from core.store.ingest import Ingester, Progress, RunFilter
@@ -55,6 +56,7 @@ class Store:
         self.runs, self.reference = runs, reference
         self.notices = list(notices)
         self._version = 0
+        self._damaged = False
 
     @property
     def data_version(self) -> int:
@@ -71,12 +73,20 @@ class Store:
         cursor = self._connection.cursor()
         try:
             return cursor.execute(sql, list(params)).df()
+        except duckdb.Error as error:
+            if self._lock is None or not schema.is_damage(error):
+                raise
+            self._damaged = True
+            raise UserError(f"{self._lock.database.name} is damaged", "a sound file",
+                            "try again: it is moved aside and built anew from the run files") from error
         finally:
             cursor.close()
 
     def close(self) -> None:
         self._connection.close()
         if self._lock is not None:
+            if self._damaged:
+                schema.move_aside(self._lock.database)
             self._lock.release()
 
     def __enter__(self) -> Self:
@@ -168,14 +178,36 @@ def open_app(
     path, runs, root = _places(db_path, reference)
     lock = DatabaseLock(path, "app")
     try:
-        connection, notice = schema.connect_file(path)
-        try:
-            return AppStore(connection, lock, runs, root, [notice] if notice else [], progress)
-        except BaseException:
-            connection.close()
-            raise
+        return _caught_up(
+            path, lambda connection, notices: AppStore(connection, lock, runs, root, notices, progress)
+        )
     except BaseException:
         lock.release()
+        raise
+
+
+_Opened = TypeVar("_Opened", bound=Store)
+
+
+def _caught_up(path: Path, make: Callable[[duckdb.DuckDBPyConnection, list[str]], _Opened]) -> _Opened:
+    """What `make` returns for the connection; a file whose damage shows meanwhile is built anew, once."""
+    connection, notice = schema.connect_file(path)
+    try:
+        return make(connection, [notice] if notice else [])
+    except duckdb.Error as error:
+        connection.close()
+        if not schema.is_damage(error):
+            raise
+        damage = str(error)
+    except BaseException:
+        connection.close()
+        raise
+    # Not inside `except`: the traceback keeps cursors alive, and these the damaged file open.
+    connection, notice = schema.rebuilt(path, damage)
+    try:
+        return make(connection, [notice])
+    except BaseException:
+        connection.close()
         raise
 
 
@@ -218,24 +250,23 @@ def _open_if_free(path: Path, runs: RunsFolder, root: Path, progress: Progress |
         lock = DatabaseLock(path, "command")
     except LockHeldError:
         return None
+
+    def make(connection: duckdb.DuckDBPyConnection, notices: list[str]) -> Store:
+        store = Store(connection, runs=runs, reference=root, lock=lock, notices=notices)
+        ingester = Ingester(connection, runs=runs, reference=root, on_commit=store._bump)
+        ingester.refresh_gpu_keys()
+        ingester.cycle(progress)
+        store.notices += [*ingester.notices, *ingester.errors.values()]
+        return store
+
     try:
-        connection, notice = schema.connect_file(path)
+        return _caught_up(path, make)
     except schema.DatabaseBusyError:
         lock.release()
         return None
     except BaseException:
         lock.release()
         raise
-    store = Store(connection, runs=runs, reference=root, lock=lock, notices=[notice] if notice else [])
-    try:
-        ingester = Ingester(connection, runs=runs, reference=root, on_commit=store._bump)
-        ingester.refresh_gpu_keys()
-        ingester.cycle(progress)
-    except BaseException:
-        store.close()
-        raise
-    store.notices += [*ingester.notices, *ingester.errors.values()]
-    return store
 
 
 def open_files(paths: Iterable[str | Path]) -> Store:
