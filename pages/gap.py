@@ -125,23 +125,12 @@ if answer["stages"]:
 
 # Detail, made when opened.
 with st.expander(gap_tables.op_label(answer), key="ops", on_change="rerun", type="compact") as box:
+    if box.open:
+        show.note(gap_tables.op_note(answer))
     if box.open and answer["op_diff"]:
-        show.note("Device time of one profiled forward pass, most difference first.")
-        formats = {
-            name: st.column_config.NumberColumn(format="%.3g")
-            for name in (
-                "baseline, ms",
-                "target, ms",
-                "difference, ms",
-                "ratio",
-                "roofline ratio",
-                "norm, median",
-                "norm, max",
-            )
-        }
+        numeric = [name for name in gap_tables.op_table(answer) if name.endswith((", ms", "ratio", "median", "max"))]
+        formats = {name: st.column_config.NumberColumn(format="%.3g") for name in numeric}
         show.dataframe(gap_tables.op_table(answer), alt="Operations of both sides", column_config=formats)
-    elif box.open:
-        show.note("A side has no op table: measure it with `--ops all`, or choose the centre size of a sweep.")
 with st.expander("Environment of both runs", key="environment", on_change="rerun", type="compact") as box:
     if box.open:
         show.dataframe(gap_tables.environment_table(answer), alt="Environment of both runs, differences first")

@@ -99,6 +99,10 @@ def log_ticks(domain: Sequence[float]) -> list[float]:
     return [tick for tick in ticks if domain[0] <= tick <= domain[1]]
 
 
+NUMBER = "replace(format(datum.value, ',~r'), regexp(',', 'g'), '\\u2009')"
+"""A tick in plain decimals with thin spaces, as core.units writes numbers."""
+
+
 def ratio_axis(
     domain: Sequence[float], name: str, field: str = "x:Q", grid: bool = True, last: float = math.inf
 ) -> alt.X:
@@ -110,7 +114,7 @@ def ratio_axis(
         axis=alt.Axis(
             values=[tick for tick in log_ticks(domain) if tick <= last],
             titleAnchor="start",
-            labelExpr="format(datum.value, '~r') + 'x'",
+            labelExpr=f"{NUMBER} + 'x'",
             grid=grid,
         ),
     )
@@ -123,13 +127,13 @@ def time_axis(domain: Sequence[float], name: str, logarithmic: bool, field: str 
             field,
             title=name,
             scale=alt.Scale(type="log", domain=list(domain), nice=False),
-            axis=alt.Axis(values=log_ticks(domain), labelExpr="format(datum.value, '~r')", titleAnchor="start"),
+            axis=alt.Axis(values=log_ticks(domain), labelExpr=NUMBER, titleAnchor="start"),
         )
     return alt.X(
         field,
         title=name,
         scale=alt.Scale(domain=[0, domain[1]], nice=False),
-        axis=alt.Axis(tickCount=6, titleAnchor="start"),
+        axis=alt.Axis(tickCount=6, titleAnchor="start", labelExpr=NUMBER),
     )
 
 

@@ -295,13 +295,13 @@ def size_curve(points: pd.DataFrame, axis: str, finding: str, conditions: str, m
         "size:Q",
         title=f"{axis}, logarithmic",
         scale=alt.Scale(type="log", domain=domain_x, nice=False),
-        axis=alt.Axis(values=sizes, labelExpr="format(datum.value, '~r')", grid=False),
+        axis=alt.Axis(values=sizes, labelExpr=parts.NUMBER, grid=False),
     )
     y = alt.Y(
         "x:Q",
         title=f"{unit} per forward pass, logarithmic",
         scale=alt.Scale(type="log", domain=domain_y, nice=False),
-        axis=alt.Axis(values=parts.log_ticks(domain_y), labelExpr="format(datum.value, '~r')"),
+        axis=alt.Axis(values=parts.log_ticks(domain_y), labelExpr=parts.NUMBER),
     )
     base = alt.Chart(ok)
     colour = alt.Color("colour:N", scale=None)

@@ -16,7 +16,7 @@ from core.errors import UserError
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@st.cache_data(max_entries=60, ttl=120, show_spinner=False)
+@st.cache_data(max_entries=60, ttl=3600, show_spinner=False)
 def plan(argv: tuple[str, ...]) -> dict[str, Any]:
     """The plan of a sweep with these options, as the runner prints it; its complaint is a `UserError`."""
     done = subprocess.run(

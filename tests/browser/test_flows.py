@@ -122,6 +122,28 @@ def cells_of(path: Path) -> list[Cell]:
     return [line.record for line in read_run_file(path).lines if isinstance(line.record, Cell)]
 
 
+def test_measure_this_machine_starts_the_quick_sweep_and_shows_it(visitor: Watched) -> None:
+    page = visitor.tab()
+    page.goto(visitor.server.url)
+    page.get_by_role("button", name="Measure this machine").click()
+    heading(page, r"cells measured; (running|waiting)").wait_for()
+    assert "/sweep" in page.url
+    heading(page, r"of 5 cells measured; running: local4d:small").wait_for(timeout=30_000)
+
+
+def test_a_stored_run_can_be_taken_out_again(visitor: Watched, tmp_path: Path) -> None:
+    path = build_run(visitor.server.runs / "t4.jsonl", "t4", run_id="20261130-100000-0000beef")
+    page = visitor.tab()
+    page.goto(f"{visitor.server.url}/data?run=20261130-100000-0000beef%2C+Tesla+T4")
+    page.get_by_role("button", name="Run file", exact=True).wait_for()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Run file", exact=True).click()
+    assert Path(waiting.value.path()).read_bytes() == path.read_bytes()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Cells as CSV").click()
+    assert "20261130-100000-0000beef" in Path(waiting.value.path()).read_text()
+
+
 def test_a_second_app_on_the_same_database_names_the_first(visitor: Watched) -> None:
     first = visitor.tab()
     first.goto(visitor.server.url)

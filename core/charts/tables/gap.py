@@ -256,7 +256,6 @@ def op_table(answer: Answer) -> pd.DataFrame:
             {
                 "operation": str(row["op"]).removeprefix("aten::"),
                 "stage": (row["stage"] or "").replace("_", " "),
-                "shapes": row["shapes"] or "",
                 "baseline, ms": row["device_ms_baseline"],
                 "target, ms": row["device_ms_target"],
                 "difference, ms": row["lost_ms"],
@@ -266,13 +265,23 @@ def op_table(answer: Answer) -> pd.DataFrame:
                 "norm, max": row["norm_max"],
                 "bound by": row["bound_by_target"] or "",
                 "calls": row["calls_target"],
-                "only in": row["only_in"] or "",
+                "shapes": row["shapes"] or "",
+                "only in": "" if row["only_in"] in (None, "both") else row["only_in"],
                 "kernels, baseline": ", ".join(row["kernels_baseline"] or []),
                 "kernels, target": ", ".join(row["kernels_target"] or []),
             }
             for row in answer["op_diff"]
         ]
     )
+
+
+def op_note(answer: Answer) -> str:
+    """What the op table is, or why it says little."""
+    if not answer["op_diff"]:
+        return "A side has no op table: measure it with --ops all, or choose the centre size of a sweep."
+    if all(row["lost_ms"] is None for row in answer["op_diff"]):
+        return "The profiled pass of a side gave no device times, so operations are listed without a difference."
+    return "Device time of one profiled forward pass, most difference first."
 
 
 def environment_table(answer: Answer) -> pd.DataFrame:
