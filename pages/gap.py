@@ -128,8 +128,7 @@ with st.expander(gap_tables.op_label(answer), key="ops", on_change="rerun", type
     if box.open:
         show.note(gap_tables.op_note(answer))
     if box.open and answer["op_diff"]:
-        numeric = [name for name in gap_tables.op_table(answer) if name.endswith((", ms", "ratio", "median", "max"))]
-        formats = {name: st.column_config.NumberColumn(format="%.3g") for name in numeric}
+        formats = {name: st.column_config.NumberColumn(format="%.3g") for name in gap_tables.OP_NUMBERS}
         show.dataframe(gap_tables.op_table(answer), alt="Operations of both sides", column_config=formats)
 with st.expander("Environment of both runs", key="environment", on_change="rerun", type="compact") as box:
     if box.open:

@@ -249,6 +249,12 @@ def op_label(answer: Answer) -> str:
     return f"Operations, one by one ({number} rows)" if number else "Operations, one by one (no op table)"
 
 
+OP_NUMBERS = (
+    "baseline, ms", "target, ms", "difference, ms", "ratio", "roofline ratio", "norm, median", "norm, max",
+)  # fmt: skip
+"""Columns of the op table that hold measured or predicted numbers."""
+
+
 def op_table(answer: Answer) -> pd.DataFrame:
     """Operations of both sides, most lost time first."""
     return pd.DataFrame(
