@@ -1,10 +1,11 @@
 """Counts the work of a run file's cells again, with the counter of this version; samples stay as they were measured.
 
-    python benchmarks/recount.py IN.jsonl[.gz] OUT.jsonl.gz [--device cuda:0]
+    python benchmarks/recount.py IN.jsonl[.gz] OUT.jsonl.gz [--device cuda:0 | --from OTHER.jsonl.gz]
 
 flops, other_flops and bytes of a stage follow from the workload alone, so a better counter can be applied later. Made
 for the files whose bytes missed the copies that a reshape makes. Counts run on the device, since autocast there
-decides which operations are converted. The file gets a `note` line that says so.
+decides which operations are converted; or they are taken from another run file whose cells did the same work in the
+same precision. The file gets a `note` line that says so.
 """
 from __future__ import annotations
 
@@ -40,29 +41,49 @@ def counted(workload: Workload, device: torch.device) -> WorkCount:
     return count(forward, model)
 
 
+Key = tuple[str, str]
+Work = dict[str, tuple[int | None, int | None, int | None]]  # stage -> flops, other_flops, bytes
+
+
+def key_of(workload: Workload) -> Key:
+    """fp32, default and tf32 move the same bytes; each autocast precision has its own."""
+    name = workload.setting.precision
+    return workload.work.key(), name if name in precision.AUTOCAST else "fp32"
+
+
+def counts_in(path: Path) -> dict[Key, Work]:
+    return {
+        key_of(line.record.workload): {s.name: (s.flops, s.other_flops, s.bytes) for s in line.record.stages}
+        for line in read_run_file(path).lines
+        if isinstance(line.record, Cell) and any(stage.flops is not None for stage in line.record.stages)
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--from", dest="other", type=Path)
     options = parser.parse_args()
     device = torch.device(options.device)
-    known: dict[tuple[str, str], WorkCount] = {}
+    known = counts_in(options.other) if options.other else {}
+    used: set[Key] = set()
     lines: list[Line] = []
     changed = 0
     found = read_run_file(options.source)
     for line in found.lines:
         cell = line.record
         if isinstance(cell, Cell) and any(stage.flops is not None for stage in cell.stages):
-            name = cell.workload.setting.precision
-            key = (cell.workload.work.key(), name if name in precision.AUTOCAST else "fp32")
+            key = key_of(cell.workload)
             if key not in known:
-                known[key] = counted(cell.workload, device)
-            work = {stage.name: stage for stage in known[key].stages}
+                if options.other:
+                    raise SystemExit(f"{options.other.name} has no {cell.workload.key()}")
+                known[key] = {s.name: (s.flops, s.other_flops, s.bytes) for s in counted(cell.workload, device).stages}
+            used.add(key)
             stages = tuple(
-                dataclasses.replace(stage, flops=work[stage.name].flops, other_flops=work[stage.name].other_flops,
-                                    bytes=work[stage.name].bytes)
-                for stage in cell.stages
+                dataclasses.replace(stage, flops=work[0], other_flops=work[1], bytes=work[2])
+                for stage, work in ((stage, known[key][stage.name]) for stage in cell.stages)
             )
             changed += stages != cell.stages
             line = dataclasses.replace(line, record=dataclasses.replace(cell, stages=stages))
@@ -74,7 +95,7 @@ def main() -> None:
     lines.append(dataclasses.replace(end, seq=end.seq + 1))
     with open(options.target, "wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
         packed.write(b"".join(encode_line(line) for line in lines))
-    print(f"{options.target.name}: {len(known)} workloads counted, {changed} cells changed")
+    print(f"{options.target.name}: {len(used)} workloads counted, {changed} cells changed")
 
 
 if __name__ == "__main__":
