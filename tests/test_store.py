@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -195,10 +197,11 @@ def test_another_schema_version_is_moved_aside_and_rebuilt(
     build_run(runs, "t4")
     with open_reading(database, reference=nothing) as store:
         rows = rows_of(store)
+    current = schema.SCHEMA_VERSION
     with monkeypatch.context() as older:
         older.setattr(schema, "SCHEMA_VERSION", "0.9")
         with open_reading(database, reference=nothing) as store:
-            assert "has schema 1, this version needs 0.9" in store.notices[0]
+            assert f"has schema {current}, this version needs 0.9" in store.notices[0]
     with open_reading(database, reference=nothing) as store:
         assert "moved to results.duckdb.old-2 and rebuilt" in store.notices[0]
         assert rows_of(store) == rows
@@ -276,6 +279,39 @@ def test_a_damaged_block_costs_a_rebuild_and_no_answer(
         for old in database.parent.glob("results.duckdb.old-*"):
             old.unlink()
     assert rebuilds
+
+
+def test_a_full_disk_costs_no_answer(database: Path, runs: RunsFolder, nothing: Path) -> None:
+    build_run(runs, "t4")
+    code = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from core.store import open_app, open_reading, queries\n"
+        "from core.errors import UserError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)\n"
+        "database, nothing = Path(sys.argv[1]), Path(sys.argv[2])\n"
+        "with open_reading(database, reference=nothing) as store:\n"
+        "    print(len(queries.cells(store)), store.in_memory, store.notices)\n"
+        "try:\n"
+        "    open_app(database, reference=nothing)\n"
+        "except UserError as error:\n"
+        "    print(error)\n"
+    )
+    for limit in (0, 2_000, 13_000):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(database), str(nothing), str(limit)], capture_output=True, text=True,
+            check=False, cwd=Path(__file__).parent.parent,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [
+            "1 True ['results.duckdb cannot be written (File too large): rows were built in memory']",
+            "results.duckdb cannot be written (File too large); expected a writable disk with free space; make room, "
+            "or choose another --db.",
+        ], limit
+    with open_reading(database, reference=nothing) as store:
+        assert not store.in_memory
+        assert len(queries.cells(store)) == 1
 
 
 def test_a_log_without_its_database_is_not_replayed_into_a_new_one(database: Path, nothing: Path) -> None:

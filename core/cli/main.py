@@ -58,6 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (`| head`) is gone: nobody is left to tell, and Python must not complain at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
+    except OSError as error:
+        # The disk or the system refused, which is nobody's mistake and no fault of the program.
+        if os.environ.get("GAPSCOPE_DEBUG"):
+            traceback.print_exc()
+        name = os.path.basename(str(error.filename)) if error.filename else "a file"
+        return _fail(f"{name} cannot be read or written ({error.strerror or type(error).__name__})", FAILURE)
     except Exception as error:
         if os.environ.get("GAPSCOPE_DEBUG"):
             traceback.print_exc()

@@ -136,6 +136,7 @@ def _run_id_of(path: Path) -> str:
 
 def _failed(runner: Runner, code: int, path: Path, progress: Progress) -> int:
     from core.cli.output import hint
+    from core.records import last_line
 
     reason = runner.last_error() or (progress.end.reason if progress.end and progress.end.reason else "")
     if code == 2:
@@ -143,7 +144,7 @@ def _failed(runner: Runner, code: int, path: Path, progress: Progress) -> int:
         return 2
     how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     hint(f"error: the measuring process {how}{': ' + reason if reason else ''}")
-    if path.exists():
+    if last_line(path) is not None:
         hint(f"What was measured is kept; go on with:\n  python -m core run --resume {shlex.quote(str(path))}")
     return 1
 
@@ -305,5 +306,5 @@ def _twin(db: str | None, run_id: str, path: Path, stored: bool) -> dict[str, An
     try:
         with open_reading(db) as store:
             return twin_of_run(store, run_id if stored else str(path))
-    except UserError:
+    except (UserError, OSError):
         return None  # the run is safe in its file; a comparison is a courtesy

@@ -6,6 +6,7 @@ Reading the lock file releases nothing: a flock belongs to the descriptor that t
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -32,6 +33,10 @@ class Holder:
         return f"the app (process {self.pid})" if self.role == "app" else f"a command (process {self.pid})"
 
 
+class CannotWriteError(UserError):
+    """The disk does not take the database: full, read-only, broken. The run files are not touched by that."""
+
+
 class LockHeldError(UserError):
     """Another process has the database; `holder` is None when its note could not be read."""
 
@@ -52,7 +57,7 @@ class DatabaseLock:
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise UserError(
+            raise CannotWriteError(
                 f"{self.path.name} cannot be made ({error.strerror})", "a writable folder", "choose another --db"
             ) from error
         try:
@@ -63,8 +68,9 @@ class DatabaseLock:
             raise LockHeldError(database, _wait_for_note(database)) from None
         self._descriptor: int | None = descriptor
         note = json.dumps({"pid": os.getpid(), "started": process_started(os.getpid()), "role": role}).encode()
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, note, 0)
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without its note
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, note, 0)
 
     def release(self) -> None:
         if self._descriptor is not None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from core.errors import UserError
 from core.records import SettingKey, WorkKey
+from core.store.lock import CannotWriteError
 
 SCHEMA_VERSION = "1"
 """Raise it with any change to `TABLES` or to the meaning of a column: older files are then rebuilt."""
@@ -209,6 +210,9 @@ def connect_file(path: Path) -> tuple[duckdb.DuckDBPyConnection, str | None]:
         connection = duckdb.connect(str(path), config=_file_config())
     except duckdb.Error as error:
         _raise_if_held(path, error)
+        refused = cannot_write(path, error)
+        if refused is not None:
+            raise refused from error
         if not existed:
             raise UserError(f"{path.name} cannot be made ({_first_line(error)})", "a writable folder",
                             "choose another --db") from error
@@ -220,6 +224,9 @@ def connect_file(path: Path) -> tuple[duckdb.DuckDBPyConnection, str | None]:
         found = _version(connection)
     except duckdb.Error as error:
         connection.close()
+        refused = cannot_write(path, error)
+        if refused is not None:
+            raise refused from error
         return _anew(path, f"could not be read ({_first_line(error)})")
     if found == SCHEMA_VERSION:
         return connection, None
@@ -237,6 +244,17 @@ def is_damage(error: Exception) -> bool:
     )
 
 
+_CANNOT_WRITE = ("No space left on device", "File too large", "Disk quota exceeded", "Read-only file system",
+                 "Permission denied", "Input/output error")
+
+
+def cannot_write(path: Path, error: Exception) -> CannotWriteError | None:
+    """The same trouble in one sentence when `error` says that the disk refused a write."""
+    reason = next((words for words in _CANNOT_WRITE if words in str(error)), None)
+    return CannotWriteError(f"{path.name} cannot be written ({reason})", "a writable disk with free space",
+                            "make room, or choose another --db") if reason else None
+
+
 def rebuilt(path: Path, damage: str) -> tuple[duckdb.DuckDBPyConnection, str]:
     """An empty database in place of one whose damage showed while it was read; the caller has closed that one."""
     return _anew(path, f"is damaged ({_first_line(damage)})")
@@ -246,10 +264,11 @@ def _anew(path: Path, reason: str) -> tuple[duckdb.DuckDBPyConnection, str]:
     aside = move_aside(path)
     try:
         connection = duckdb.connect(str(path), config=_file_config())
+        _create(connection)
     except duckdb.Error as error:
-        raise UserError(f"{path.name} cannot be made ({_first_line(error)})", "a writable folder",
-                        "choose another --db") from error
-    _create(connection)
+        raise cannot_write(path, error) or UserError(
+            f"{path.name} cannot be made ({_first_line(error)})", "a writable folder", "choose another --db"
+        ) from error
     return connection, f"{path.name} {reason}; it was moved to {aside.name} and rebuilt from the run files"
 
 

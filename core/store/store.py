@@ -22,7 +22,7 @@ from core.errors import UserError
 from core.records import RunsFolder, now_utc, read_run_file
 from core.store import schema
 from core.store.ingest import Ingester, Progress, RunFilter
-from core.store.lock import DatabaseLock, LockHeldError, holder_of
+from core.store.lock import CannotWriteError, DatabaseLock, LockHeldError, holder_of
 
 POLL_SECONDS = 0.25
 DEFAULT_DATABASE = "results.duckdb"
@@ -196,6 +196,9 @@ def _caught_up(path: Path, make: Callable[[duckdb.DuckDBPyConnection, list[str]]
         return make(connection, [notice] if notice else [])
     except duckdb.Error as error:
         connection.close()
+        refused = schema.cannot_write(path, error)
+        if refused is not None:
+            raise refused from error
         if not schema.is_damage(error):
             raise
         damage = str(error)
@@ -227,9 +230,12 @@ def open_reading(
     if path.parent.is_dir() and not os.access(path.parent, os.W_OK):
         notices.append(f"{path.name} cannot be kept in a folder that you may not write to: rows were built in memory")
     else:
-        store = _open_if_free(path, runs, root, progress)
-        if store is not None:
-            return store
+        try:
+            store = _open_if_free(path, runs, root, progress)
+            if store is not None:
+                return store
+        except CannotWriteError as error:
+            notices.append(f"{error.found}: rows were built in memory")
     connection = schema.connect_memory()
     store = Store(connection, runs=runs, reference=root, notices=notices)
     ingester = Ingester(connection, runs=runs, reference=root, run_filter=run_filter, on_commit=store._bump)
