@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -127,6 +128,15 @@ def test_the_real_program_prints_json_alone_and_leaves_with_2(tmp_path: Path) ->
     assert found["verdict"] == "beyond_hardware"
     wrong = call("specs", "RTX 9999")
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [("specs T4", 0), ("specs T4 --json", 0), ("specs nothing", 2)])
+def test_closed_outputs_are_no_failure(arguments: str, expected: int) -> None:
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        command = f"{shlex.quote(sys.executable)} -m core {arguments} {closed}"
+        done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == expected, done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_specs_and_two_numbers_load_neither_duckdb_nor_torch() -> None:

@@ -40,6 +40,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. `GAPSCOPE_DEBUG=1` shows where an unexpected error came from."""
+    # Started with a closed output (`>&-`) Python has none at all; whoever closed it wants to read nothing.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without thin spaces must not end a command
