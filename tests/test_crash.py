@@ -43,7 +43,7 @@ if writer.next_seq == 0:
     print(writer.write(header("t4")), flush=True)
 while True:
     seq = writer.next_seq
-    print(writer.write(cell(wall_ms=[float(seq)] * 50, process=seq)), flush=True)
+    print(writer.write(cell(wall_ms=[seq - 0.5, seq + 0.5] * 25, process=seq)), flush=True)
     time.sleep(0.005)
 """
 

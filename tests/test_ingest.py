@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import hashlib
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from builders import append_records, build_run, cell, encode_run, header, op, re
 from core.records import Ceiling, End, Line, Note, OpTrial, RunsFolder, RunWriter, Unknown, encode_line
 from core.store import Store, ingest, open_files, queries, schema, sources
 from core.store.ingest import MAX_PROBLEM_ROWS, Ingester
+from core.store.journal import Journal
 from core.store.store import reference_root
 from core.store.uploads import accept, delete_run, history, redo, restore_run, undo
 
@@ -362,10 +364,12 @@ def test_a_packed_file_that_ends_early_keeps_its_complete_lines(place: Place) ->
     path.write_bytes(packed[:-200])
     place.cycle()
     assert 0 < len(queries.cells(place.store)) < 50
-    assert one(queries.problems(place.store))["what"] == "torn"
+    assert "breaks off" in one(queries.waiting(place.store))["why"]
+    assert queries.problems(place.store).empty
     path.write_bytes(packed)
     place.cycle()
     assert len(queries.cells(place.store)) == 50
+    assert queries.waiting(place.store).empty
     assert queries.problems(place.store).empty
     assert rows_of(place.store) == place.rebuilt()
 
@@ -375,12 +379,25 @@ def test_cells_without_their_header_are_named_and_not_shown(place: Place) -> Non
     (place.runs.root / "x.jsonl").write_bytes(encode_run(RUN, [cell(), cell(2)], first_seq=3))
     place.cycle()
     assert queries.cells(place.store).empty
-    problem = one(queries.problems(place.store))
-    assert (problem["what"], problem["found"]) == ("no header", "2 lines without their run")
+    assert one(queries.waiting(place.store))["why"] == "2 lines wait for the one that names their device"
+    assert queries.problems(place.store).empty
     (place.runs.root / "head.jsonl").write_bytes(encode_run(RUN, [header("t4")]))
     place.cycle()
     assert len(queries.cells(place.store)) == 1
-    assert queries.problems(place.store).empty
+    assert queries.waiting(place.store).empty
+
+
+def test_an_upload_without_its_header_or_its_end_waits_for_nothing(place: Place) -> None:
+    build_run(place.runs.root / "head.jsonl", "t4", [], run_id=OTHER)
+    data = encode_run(RUN, [cell(), cell(2)], first_seq=3) + encode_run(OTHER, [cell()], first_seq=9)
+    place.runs.uploads.mkdir()
+    packed = gzip.compress(data + encode_run(OTHER, [cell(i + 1.5, process=i) for i in range(50)], 20))[:-200]
+    upload = hashlib.sha256(packed).hexdigest()
+    (place.runs.uploads / upload).write_bytes(packed)
+    Journal(place.runs.journal).append("upload", f"upload:{upload}")
+    place.cycle()
+    assert set(queries.problems(place.store)["what"]) == {"no header", "torn"}
+    assert queries.waiting(place.store).empty
 
 
 # --- files that change -----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from core.errors import UserError
 from core.gpus.catalogue import Gpu, catalogue
 
 # What a driver reports lies below the nominal size (ECC takes 6 %, the driver a little), never far above it.
-_MEMORY_SHARE_RANGE = (0.82, 1.07)
+MEMORY_SHARE_RANGE = (0.82, 1.07)
 # Variants whose bandwidth differs by more than this are named in the assumption.
 _BANDWIDTH_CHANGE_WORTH_NAMING = 0.20
 
@@ -42,7 +42,7 @@ def _memory_distance(gpu: Gpu, memory_bytes: int) -> float:
     if gpu.memory_gb is None:
         return 0.0
     share = memory_bytes / 2**30 / gpu.memory_gb
-    if not _MEMORY_SHARE_RANGE[0] <= share <= _MEMORY_SHARE_RANGE[1]:
+    if not MEMORY_SHARE_RANGE[0] <= share <= MEMORY_SHARE_RANGE[1]:
         return math.inf
     return abs(math.log(share))
 

@@ -12,13 +12,15 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
 from core.records import RecordError, RunHeader, RunsFolder, decode_line, open_run_file
 from core.records.run_file import MAX_LINE_BYTES
 from core.store import schema
-from core.store.journal import Journal, active_uploads, hidden_runs
+from core.store.journal import Journal, active_uploads, hidden_runs, released_items
+from core.store.plausibility import judge
 from core.store.published import key_of_text, published_rows
 from core.store.rows import Rows, gpu_identity, json_text, unknown_fields
 from core.store.sources import (
@@ -142,6 +144,8 @@ class Ingester:
                         "update reported set gpu_key = ? where gpu_text is not distinct from ?",
                         [key_of_text(text), text],
                     )
+            # What is implausible follows the catalogue, and the time: a start that lay ahead may lie behind by now.
+            _insert_suspects(cursor, judge(cursor, ("run", "ceiling", "cell")))
 
     # --- state ---
 
@@ -151,8 +155,8 @@ class Ingester:
         self._known: dict[str, tuple[str, Position]] = {
             row[0]: (row[1], Position(*row[2:]))
             for row in cursor.execute(
-                "select source, rank, offset_bytes, lines, problems, prefix_sha, size_bytes, mtime_ns, inode, done "
-                "from source"
+                "select source, rank, offset_bytes, lines, problems, prefix_sha, size_bytes, mtime_ns, inode, done, "
+                "torn from source"
             ).fetchall()
         }
         self._counts: dict[str, dict[str, list[int]]] = {}
@@ -291,12 +295,16 @@ class Ingester:
                 problems = _Problems(rows, piece.source.key, known.problems)
                 for read in piece.lines:
                     self._sort_in(read, piece.source, kept, counts[piece.source.key], rows, problems)
-                if piece.torn is not None:
+                if piece.torn is not None and piece.source.place != "runs":  # in the runs folder the rest is awaited
                     problems.add(None, "torn", found=f"the packed file ends early ({piece.torn})",
                                  expected="a whole file")
                 positions[piece.source.key] = (piece.source, replace(piece.position, problems=problems.count))
             _insert(cursor, rows)
             _put_positions(cursor, positions.values(), counts)
+            _insert_suspects(cursor, [
+                *judge(cursor, ("run", "ceiling"), rows.run_ids("run", "ceiling")),
+                *judge(cursor, ("cell",), rows.run_ids("cell")),
+            ])
         for key, (source, position) in positions.items():
             self._known[key] = (source.rank, position)
             self._counts[key] = counts[key]
@@ -405,8 +413,10 @@ class Ingester:
                          number=error.line)
         for run_id in hidden_runs(entries):
             rows.add("hidden_run", (run_id,))
+        for item, entry in sorted(released_items(entries).items()):
+            rows.add("released", (item, entry.time, entry.actor, str(entry.data.get("reason") or "")))
         with self._transaction() as cursor:
-            for table in ("journal", "hidden_run"):
+            for table in ("journal", "hidden_run", "released"):
                 cursor.execute(f"delete from {table}")
             cursor.execute("delete from problem where source = ?", [JOURNAL_SOURCE])
             _insert(cursor, rows)
@@ -498,6 +508,13 @@ def _insert(cursor: duckdb.DuckDBPyConnection, rows: Rows) -> None:
         cursor.unregister("incoming")
 
 
+def _insert_suspects(cursor: duckdb.DuckDBPyConnection, found: Iterable[tuple[Any, ...]]) -> None:
+    rows = Rows()
+    for row in found:
+        rows.add("suspect", row)
+    _insert(cursor, rows)
+
+
 def _put_positions(
     cursor: duckdb.DuckDBPyConnection,
     positions: Iterable[tuple[SourceFile, Position]],
@@ -509,7 +526,7 @@ def _put_positions(
         rows.add("source", (
             source.key, source.place, source.rank, source.path.name, source.upload_id, position.offset_bytes,
             position.lines, position.problems, position.prefix_sha, position.size_bytes, position.mtime_ns,
-            position.inode, position.done,
+            position.inode, position.done, position.torn,
         ))
         for run_id, (lines, duplicates, conflicts) in counts[source.key].items():
             rows.add("source_run", (source.key, run_id, lines, duplicates, conflicts))

@@ -22,8 +22,9 @@ from core.records import RecordError, now_utc
 if sys.platform != "win32":
     import fcntl
 
-UPLOAD, UNDO, DELETE, RESTORE = "upload", "undo", "delete", "restore"
-"""Acts that change which rows are there: `upload:<sha256>` in and out, `run:<run_id>` hidden and shown again."""
+UPLOAD, UNDO, DELETE, RESTORE, RELEASE, HOLD = "upload", "undo", "delete", "restore", "release", "hold"
+"""Acts that change which rows count: `upload:<sha256>` in and out, `run:<run_id>` hidden and shown again,
+`quarantine:<item>` let through and held again."""
 
 MAX_ENTRY_BYTES = 64 * 1024
 
@@ -153,6 +154,18 @@ def hidden_runs(entries: Iterable[Entry]) -> list[str]:
         elif kind == "run" and entry.act == RESTORE:
             hidden.pop(name, None)
     return sorted(hidden)
+
+
+def released_items(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """What a person let through quarantine and did not hold again -> the entry with the reason."""
+    released: dict[str, Entry] = {}
+    for entry in entries:
+        kind, _, item = entry.target.partition(":")
+        if kind == "quarantine" and entry.act == RELEASE:
+            released[item] = entry
+        elif kind == "quarantine" and entry.act == HOLD:
+            released.pop(item, None)
+    return released
 
 
 def parse_entry(raw: bytes, number: int | None = None) -> Entry:

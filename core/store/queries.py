@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from core.store import schema
+from core.store.plausibility import MEANS
 
 MAX_PROFILED_RATIO = 1.2
 """Host gap is stated only when the profiled pass took at most this many times the wall median (DESIGN.md 2)."""
@@ -19,6 +20,7 @@ _WHOLE_NUMBERS = (
     "points", "iterations", "query_chunk", "window", "peak_bytes", "reserved_bytes", "alloc_retries", "calls", "flops",
     "other_flops", "bytes", "launches", "throttle_bits", "frames", "height", "width", "batch", "n_ops", "sm_count",
     "memory_bytes", "line_number", "seq", "l2_bytes", "cores", "ram_bytes", "base_version",
+    "size_bytes",
 )
 
 _CELL_COLUMNS = ", ".join(
@@ -117,6 +119,7 @@ def runs(store: Readable) -> pd.DataFrame:
     `state`: done, stopped or failed from its last line, else open (running, or ended without a word: see jobs.states).
     `cells` counts the lines that stand (not superseded); `failed` those that ended as failed, oom or timeout.
     `source`: reference, runs or upload (file, in a store of named files); `file` its base name.
+    `held`: the whole run is in quarantine; `quarantined`: its cell and ceiling lines that are (see `quarantine`).
     """
     return _typed(store.frame(
         """
@@ -133,14 +136,23 @@ def runs(store: Readable) -> pd.DataFrame:
                 nullif(arg_min(coalesce(s.upload_id, ''), s.rank), '') as upload_id,
                 sum(sr.duplicates)::bigint as duplicates, sum(sr.conflicts)::bigint as conflicts
             from source_run sr join source s using (source) group by sr.run_id
+        ), held_run as (
+            select run_id from held where seq is null
+        ), out as (
+            select run_id, count(*) as quarantined from (
+                select run_id, seq from held where seq is not null
+                union select run_id, seq from cell join held_run using (run_id)
+                union select run_id, seq from ceiling join held_run using (run_id)
+            ) group by run_id
         )
         select r.run_id, r.label, r.origin, r.started_at, r.device_name as device, r.gpu_key, r.gpu_label,
             r.device_type, r.uuid_hash, r.method, r.torch, r.cuda, r.driver, coalesce(e.state, 'open') as state,
             e.reason as end_reason, coalesce(st.cells, 0) as cells, coalesce(st.ok, 0) as ok,
             coalesce(st.failed, 0) as failed, coalesce(st.not_run, 0) as not_run, p.source,
             case when p.source = 'runs' and p.file = 'run.jsonl' then r.run_id || '/run.jsonl' else p.file end as file,
-            p.source_key, p.upload_id, p.duplicates, p.conflicts
-        from counted_run r
+            p.source_key, p.upload_id, p.duplicates, p.conflicts, coalesce(o.quarantined, 0) as quarantined,
+            r.run_id in (select run_id from held_run) as held
+        from known_run r left join out o using (run_id)
         left join standing st using (run_id) left join place p using (run_id) left join last l using (run_id)
         left join run_end e on e.run_id = r.run_id and e.seq = l.seq
         order by r.started_at desc, r.run_id desc
@@ -150,7 +162,7 @@ def runs(store: Readable) -> pd.DataFrame:
 
 def run_header(store: Readable, run_id: str) -> pd.DataFrame:
     """All recorded facts of one run: device, host, software; `settings` and `request` as JSON text."""
-    return _typed(store.frame("select * from counted_run where run_id = ?", [run_id]))
+    return _typed(store.frame("select * from known_run where run_id = ?", [run_id]))
 
 
 def reported(store: Readable) -> pd.DataFrame:
@@ -170,7 +182,7 @@ def ceilings(store: Readable) -> pd.DataFrame:
     """What devices reached at best in small kernels, one row per ceiling line."""
     return _typed(store.frame(
         "select c.run_id, c.seq, r.started_at, r.device_type, r.device_name, r.gpu_key, r.gpu_label, r.uuid_hash, "
-        "c.metric, c.precision, c.value, c.unit, c.samples, c.clock_mhz from ceiling c join counted_run r "
+        "c.metric, c.precision, c.value, c.unit, c.samples, c.clock_mhz from counted_ceiling c join counted_run r "
         "using (run_id) order by r.started_at, c.run_id, c.seq"
     ))
 
@@ -198,7 +210,8 @@ def problems(store: Readable) -> pd.DataFrame:
     """Everything read that does not count, with line, field, what was found and what was expected.
 
     `what`: `bad line`, `conflict` (both hashes given), `torn` (a packed file that ends early), `no header` (cells of
-    a run whose header is in no file). At most 1,000 rows a source; `sources` has the full counts.
+    a run whose header is in no file). At most 1,000 rows a source; `sources` has the full counts. What may still
+    come in a file of the runs folder is no problem (see `waiting`).
     """
     return _typed(store.frame(
         """
@@ -207,7 +220,67 @@ def problems(store: Readable) -> pd.DataFrame:
         select min(source) as source, 'no header' as what, run_id,
             count(*) || ' lines without their run' as found, 'a line of kind run with the same run_id' as expected
         from line where kind = 'cell' and run_id not in (select run_id from run) group by run_id
+            having not bool_or(starts_with(source, 'runs/'))
         order by source, line_number, run_id
+        """
+    ))
+
+
+def quarantine(store: Readable, *, released: bool = False) -> pd.DataFrame:
+    """What is implausible and kept out of `cells` and `ceilings` until a person releases it with a reason.
+
+    One row per `item` (what `core.store.quarantine.release` takes): `rule`, `kind` (run, cell, ceiling, line),
+    `run_id`, `seq` (null for a whole run), `gpu_label`, `label`, `found`, `expected`, `sentence`, `means` (the rule in
+    a sentence), `cells` (lines of cells that it keeps out), `can_release`. Lines that conflict with stored ones are
+    among them; they cannot be released: the one that came from the first source counts until that source goes.
+    With `released` those let through come, too, with `released_at`, `released_by` and `reason` (else null).
+    """
+    frame = _typed(store.frame(
+        """
+        select s.item, s.rule, case when s.seq is null then 'run' else l.kind end as kind, s.run_id, s.seq,
+            r.gpu_label, r.label, s.found, s.expected, m.source, m.line_number,
+            case when s.seq is null then (select count(*) from cell c where c.run_id = s.run_id)
+                when l.kind = 'cell' then 1 else 0 end as cells,
+            true as can_release, x.time as released_at, x.actor as released_by, x.reason
+        from suspect s left join known_run r using (run_id) left join line l on l.run_id = s.run_id and l.seq = s.seq
+        left join line m on m.run_id = s.run_id and m.seq = coalesce(s.seq, r.seq)
+        left join released x using (item)
+        where s.run_id not in (select run_id from hidden_run)
+        union all by name
+        select 'conflict:' || p.run_id || ':' || p.seq || ':' || p.sha as item, 'conflict' as rule, 'line' as kind,
+            p.run_id, p.seq, r.gpu_label, r.label, p.found, p.expected, p.source, p.line_number, 0 as cells,
+            false as can_release
+        from problem p left join known_run r using (run_id)
+        where p.what = 'conflict' and p.run_id not in (select run_id from hidden_run)
+        order by run_id, seq nulls first, rule, source, line_number
+        """
+    ))
+    frame = frame if released else frame[frame["released_at"].isna()]
+    return frame.assign(
+        sentence=[f"{found[:1].upper()}{found[1:]}; expected {expected}."
+                  for found, expected in zip(frame["found"], frame["expected"], strict=True)],
+        means=[MEANS[rule] for rule in frame["rule"]],
+    ).reset_index(drop=True)
+
+
+def waiting(store: Readable) -> pd.DataFrame:
+    """Files of the runs folder of which a part is still awaited: `source`, `run_id` (of a missing header), `why`.
+
+    A sweep that is writing, a copy that is on its way: nothing is wrong yet, and what is complete counts already.
+    """
+    return _typed(store.frame(
+        """
+        select source, null as run_id, 'the packed file breaks off (' || torn || ')' as why, size_bytes from source
+        where place = 'runs' and torn is not null
+        union all by name
+        select source, null as run_id, 'its last line has no end' as why, size_bytes from source
+        where place = 'runs' and torn is null and file not like '%.gz' and size_bytes > offset_bytes
+        union all by name
+        select min(l.source) as source, run_id, count(*) || ' lines wait for the one that names their device' as why,
+            min(s.size_bytes) as size_bytes
+        from line l join source s using (source) where l.kind = 'cell' and run_id not in (select run_id from run)
+        group by run_id having bool_or(starts_with(l.source, 'runs/'))
+        order by source, run_id
         """
     ))
 

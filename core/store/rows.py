@@ -43,6 +43,10 @@ class Rows:
         """One row in the order of the table's columns."""
         self._rows.setdefault(table, []).append(row)
 
+    def run_ids(self, *tables: str) -> set[str]:
+        """Runs that these tables, whose first column is `run_id`, have rows of."""
+        return {row[0] for table in tables for row in self._rows.get(table, ())}
+
     def add_line(self, line: Line) -> None:
         """The rows of one line's content, `sample`, `stage` and `op` rows of a cell included."""
         key = (line.run_id, line.seq)

@@ -18,7 +18,7 @@ from core.errors import UserError
 from core.records import SettingKey, WorkKey
 from core.store.lock import CannotWriteError
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 """Raise it with any change to `TABLES` or to the meaning of a column: older files are then rebuilt."""
 
 MEMORY_LIMIT = "1GB"
@@ -54,7 +54,7 @@ TABLES: dict[str, dict[str, str]] = {
     "source": {
         "source": "text", "place": "text", "rank": "text", "file": "text", "upload_id": "text", "offset_bytes": "int",
         "lines": "int", "problems": "int", "prefix_sha": "text", "size_bytes": "int", "mtime_ns": "int",
-        "inode": "int", "done": "bool",
+        "inode": "int", "done": "bool", "torn": "text",
     },
     "source_run": {"source": "text", "run_id": "text", "lines": "int", "duplicates": "int", "conflicts": "int"},
     # Every line that counts, once. `sha` is of its bytes.
@@ -116,10 +116,14 @@ TABLES: dict[str, dict[str, str]] = {
         "base_version": "int", "data": "text",
     },
     "hidden_run": {"run_id": "text"},
+    # What breaks a rule of core.store.plausibility: a whole run (`seq` null) or one line; and what people let through.
+    "suspect": {**_LINE_KEY, "rule": "text", "item": "text", "found": "text", "expected": "text"},
+    "released": {"item": "text", "time": "text", "actor": "text", "reason": "text"},
 }
 """Table -> column -> kind of value. JSON is text, so that equal content is equal rows."""
 
-CONTENT_TABLES = ("line", "run", "cell", "sample", "stage", "op", "op_trial", "ceiling", "note", "run_end")
+CONTENT_TABLES = ("line", "run", "cell", "sample", "stage", "op", "op_trial", "ceiling", "note", "run_end",
+                  "suspect")
 """Tables whose rows belong to a line of a run: deleted and read again together."""
 
 WORK_COLUMNS, SETTING_COLUMNS = tuple(_WORK), tuple(_SETTING)
@@ -127,9 +131,19 @@ WORK_COLUMNS, SETTING_COLUMNS = tuple(_WORK), tuple(_SETTING)
 _VIEWS = (
     # A run is its first header, unless somebody deleted it. A resumed run may hold several.
     """
-    create view counted_run as
+    create view known_run as
     select * from run where run_id not in (select run_id from hidden_run)
     qualify row_number() over (partition by run_id order by seq) = 1
+    """,
+    # In quarantine: implausible, and nobody has released it.
+    "create view held as select * from suspect where item not in (select item from released)",
+    """
+    create view counted_run as
+    select * from known_run where run_id not in (select run_id from held where seq is null)
+    """,
+    """
+    create view counted_ceiling as
+    select c.* from ceiling c anti join held h on h.run_id = c.run_id and h.seq = c.seq
     """,
     # A line is superseded when a newer ok attempt of the same work in the same process of its run exists.
     """
@@ -137,8 +151,8 @@ _VIEWS = (
     select cell.*, coalesce(
         max(case when status = 'ok' then cell.seq end)
             over (partition by run_id, process, work_key, setting_key) > cell.seq, false) as superseded
-    from cell
-    where run_id not in (select run_id from hidden_run)
+    from cell anti join held h on h.run_id = cell.run_id and h.seq = cell.seq
+    where run_id not in (select run_id from hidden_run) and run_id not in (select run_id from held where seq is null)
     """,
 )
 

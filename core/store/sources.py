@@ -46,7 +46,10 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Position:
-    """How far a source has been read. `done`: nothing complete was left at this size, time and inode."""
+    """How far a source has been read. `done`: nothing complete was left at this size, time and inode.
+
+    `torn`: why a packed file ends early, at that size.
+    """
 
     offset_bytes: int = 0
     lines: int = 0
@@ -56,6 +59,7 @@ class Position:
     mtime_ns: int = -1
     inode: int = -1
     done: bool = False
+    torn: str | None = None
 
     def same_file_state(self, stat: os.stat_result) -> bool:
         return (self.size_bytes, self.mtime_ns, self.inode) == (stat.st_size, stat.st_mtime_ns, stat.st_ino)
@@ -162,7 +166,8 @@ class SourceReader:
         stat = os.stat(source.path)
         if position.done and position.same_file_state(stat):
             return
-        state = replace(position, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, inode=stat.st_ino, done=False)
+        state = replace(position, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, inode=stat.st_ino, done=False,
+                        torn=None)
         with open_run_file(source.path) as opened:
             packed = isinstance(opened, gzip.GzipFile)
             if packed and position.done and position.problems:
@@ -185,7 +190,7 @@ class SourceReader:
                     prefix_sha=block.sha.hexdigest(),
                 )
                 yield Piece(source, lines, state, block.length)
-            yield Piece(source, (), replace(state, done=True), 0, torn)
+            yield Piece(source, (), replace(state, done=True, torn=torn), 0, torn)
 
     def _at_offset(
         self, source: SourceFile, state: Position, stream: _Stream, packed: bool, appended: bool
