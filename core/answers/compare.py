@@ -262,12 +262,12 @@ def assumptions(left: Side, right: Side, pairs: Sequence[Compared]) -> list[str]
                     "process may differ by more.")
     if any(pair.ratio.kind is None for pair in pairs):
         said.append("Fewer than three repetitions on a side: no interval.")
-    if not all(card_of(cell) for pair in pairs[:1] for cell in (pair.baseline, pair.target)):
+    if any(pair.verdict.reason == "no_theory" for pair in pairs):
         said.append("A side has no data sheet (a CPU, or a card that tells too little): theory has no say, and the "
-                    "verdict is cannot tell.")
+                    "verdict is undecided.")
     for name in ("torch", "cuda", "driver"):
-        found = [sorted({str(cell.first[name]) for pair in pairs for cell in (side_cell(pair),) if cell.first[name]})
-                 for side_cell in (lambda p: p.baseline, lambda p: p.target)]
+        found = [sorted({cell.first[name] for cell in cells if isinstance(cell.first[name], str)})  # missing is NaN
+                 for cells in ([pair.baseline for pair in pairs], [pair.target for pair in pairs])]
         if found[0] and found[1] and found[0] != found[1]:
             said.append(f"{name} differs: {', '.join(found[0])} against {', '.join(found[1])}.")
     said += [note for pair in pairs for note in pair.expected.notes]

@@ -1,19 +1,16 @@
-"""What is measured where, and which stored cell is the partner of one at hand.
-
-A partner did the same work on another card; where nothing did, the most similar work is named with what differs.
-"""
+"""What is measured where, and which shipped run did the same work as the one at hand."""
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from core.answers.compare import compared, sentence_of, without_emulated
 from core.answers.json_values import json_value, records
-from core.answers.matching import main_pair, match, work_dict, work_differences, work_in_words
+from core.answers.matching import main_pair, match, work_dict, work_in_words
 from core.answers.selection import Selection, select
 from core.errors import UserError
+from core.gpus import catalogue
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from core.store import Store
 
 _SIZE_FIELDS = ("frames", "height", "width", "points", "batch")
-_ANOTHER_WORK = 100.0  # a differing tracker, revision or iteration count outweighs any difference in size
 
 
 def coverage(store: Store) -> dict[str, Any]:
@@ -107,8 +103,6 @@ def reported_in_words(row: Mapping[str, Any]) -> str:
 
 
 def _card_name(row: Mapping[str, Any]) -> str:
-    from core.gpus import catalogue
-
     gpu = catalogue().get(row["gpu_key"] or "")
     return gpu.name if gpu else str(row["gpu_text"] or "GPU not stated")
 
@@ -129,54 +123,15 @@ def _gpus(cells: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _headline(gpus: list[dict[str, Any]], measured: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
     reported = [row for row in rows if row["origin"] == "reported"]
-    said = f"{len({row['label'] for row in reported})} cards are reported by others"
+    cards = len({row["gpu_key"] for row in reported} & set(catalogue()))  # "not stated" is no card
+    said = f"others report figures of {cards} card{'' if cards == 1 else 's'}"
     if not gpus:
         return f"Nothing is measured yet; {said}." if reported else "Nothing is measured yet."
     names = ", ".join(str(gpu["label"]) for gpu in gpus[:4]) + (" and more" if len(gpus) > 4 else "")
     workloads = len({row["work_key"] for row in measured})
-    text = f"{len(gpus)} device type{'s' if len(gpus) != 1 else ''} measured on {workloads} workloads: {names}"
+    text = (f"{len(gpus)} device type{'' if len(gpus) == 1 else 's'} measured on {workloads} "
+            f"workload{'' if workloads == 1 else 's'}: {names}")
     return f"{text}; {said}." if reported else f"{text}."
-
-
-def nearest_partner(store: Store, run_id: str, gpu: str | None = None) -> dict[str, Any] | None:
-    """For the cells of a run, the most similar stored work on another card (on `gpu`, a key or label, if given).
-
-    {work_key, workload, gpu, gpu_key, run_id, same_work, differences}; None when no other card has a cell.
-    """
-    from core.store import queries
-
-    cells = queries.cells(store)
-    cells = cells[cells["status"] == "ok"]
-    own = cells[cells["run_id"] == run_id]
-    others = cells[~cells["gpu_label"].isin(own["gpu_label"])]
-    if gpu is not None:
-        others = others[(others["gpu_key"] == gpu) | (others["gpu_label"] == gpu)]
-    if own.empty or others.empty:
-        return None
-    works = records(own.drop_duplicates("work_key"))
-    candidates = others.sort_values(["started_at", "seq"]).drop_duplicates(["gpu_label", "work_key"], keep="last")
-    best = min(
-        ((_distance(mine, other), mine, other) for mine in works for other in records(candidates)),
-        key=lambda found: found[0],
-    )
-    _, mine, other = best
-    return json_value({
-        "work_key": mine["work_key"], "workload": work_in_words(mine), "gpu": other["gpu_label"],
-        "gpu_key": other["gpu_key"], "run_id": other["run_id"], "partner_work_key": other["work_key"],
-        "same_work": mine["work_key"] == other["work_key"], "differences": work_differences(mine, other),
-    })
-
-
-def _distance(left: Mapping[str, Any], right: Mapping[str, Any]) -> float:
-    """0 for the same work; sizes count by the logarithm of their ratio."""
-    a, b = work_dict(left), work_dict(right)
-    total = 0.0
-    for name in a:
-        if a[name] == b[name]:
-            continue
-        both_numbers = name in _SIZE_FIELDS and a[name] and b[name]
-        total += abs(math.log(a[name] / b[name])) if both_numbers else _ANOTHER_WORK
-    return total
 
 
 def twin_of_run(store: Store, selection: str) -> dict[str, Any] | None:
