@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.answers.explain import OP_ROWS, OTHER_OPS, explain
-from core.answers.overview import founding, norm_strip, overview
 from core.answers.selection import parse_filters
-from core.store import Store, open_files, open_reading
+from core.store import Store, open_files
 from tests.builders import build_run, cell, op
 
 KEYS = {
@@ -182,17 +181,3 @@ def test_the_environment_says_what_differs(store: Store) -> None:
     assert (rows["sm_count"]["baseline"], rows["sm_count"]["target"], rows["sm_count"]["differs"]) == (40, 132, True)
     assert rows["torch"]["differs"] is False
     assert rows["sm_clock_mhz while timed"]["baseline"] == 1500
-
-
-def test_the_first_page_opens_on_the_founding_pair(tmp_path: Path) -> None:
-    pair = founding()
-    assert pair["measured_ratio"]["value"] == pytest.approx(170)
-    assert pair["verdict"] == "beyond_hardware"
-    strip = norm_strip(pair["baseline"]["gpu_key"], pair["target"]["gpu_key"])
-    assert sum(row["count"] for row in strip) == pair["norm"]["n"]
-    reference = tmp_path / "reference"
-    build_run(reference / "runs" / "h.jsonl.gz", "h200-sxm-141gb", [cell(1)], run_id=H200)
-    with open_reading(tmp_path / "r.duckdb", reference=reference) as store:
-        page = overview(store)
-    assert page["headline"] == pair["headline"]
-    assert [gpu["label"] for gpu in page["measured"]] == ["H200 SXM 141GB"]

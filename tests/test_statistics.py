@@ -12,7 +12,6 @@ from core.analysis.statistics import (
     _resampled_medians,
     median_interval,
     median_ms,
-    order_statistics_interval,
     ratio_interval,
 )
 
@@ -128,14 +127,3 @@ def test_times_that_are_none_are_refused(bad: list[list[float]]) -> None:
         ratio_interval(bad, [[1.0, 1.0, 1.0]])
     with pytest.raises(ValueError, match=r"samples|positive"):
         median_ms(bad)
-
-
-def test_order_statistics_of_the_median() -> None:
-    # n = 6: the whole range covers 1 - 2/64; n = 9: ranks 2 and 8 cover 1 - 2 x 10/512
-    assert order_statistics_interval([6, 5, 4, 3, 2, 1]) == pytest.approx((1, 6, 1 - 2 / 64))
-    assert order_statistics_interval(range(1, 10)) == pytest.approx((2, 8, 1 - 20 / 512))
-    assert order_statistics_interval([1, 2, 3]) == pytest.approx((1, 3, 0.75))  # too few for 95 %: said
-    assert order_statistics_interval([5]) == (5, 5, 0)
-    low, high, coverage = order_statistics_interval(np.arange(100_001))
-    assert 49_000 < low < 50_000 < high < 51_000
-    assert 0.95 <= coverage < 0.951

@@ -9,7 +9,6 @@ Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,13 +113,3 @@ def roofline_ratio(baseline_floors: pd.DataFrame, target_floors: pd.DataFrame) -
     """Sum of floors on the baseline over that on the target: the gap that the roofline allows; None without floors."""
     sums = [float(table["floor_ms"].sum()) for table in (baseline_floors, target_floors)]
     return sums[0] / sums[1] if min(sums) > 0 else None
-
-
-def ceilings_by_name(ceilings: Ceilings) -> Mapping[str, float | None]:
-    """The ceilings as name with unit -> value, for an answer."""
-    return {
-        "matmul_tflops": ceilings.matmul_tflops,
-        "convolution_tflops": ceilings.convolution_tflops,
-        "bandwidth_gb_s": ceilings.bandwidth_gb_s,
-        "launch_us": ceilings.launch_us,
-    }

@@ -73,30 +73,6 @@ def median_ms(samples_by_process: Sequence[ArrayLike]) -> float:
     return float(np.median([np.median(samples) for samples in _processes(samples_by_process)]))
 
 
-def order_statistics_interval(samples: ArrayLike, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
-    """(low, high, coverage) of the median of independent samples, from the binomial distribution of ranks.
-
-    The narrowest pair of symmetric ranks that covers `confidence`; below six samples that is the whole range, whose
-    coverage 1 - 2^(1-n) is smaller and returned as it is. Source: Conover, Practical Nonparametric Statistics, 3.2.
-    Raises ValueError where there is no sample.
-    """
-    ordered = np.sort(np.asarray(samples, dtype=np.float64).ravel())
-    n = ordered.size
-    if n == 0:
-        raise ValueError("no samples")
-    # Ranks r and n + 1 - r cover with probability 1 - 2 P(Binomial(n, 1/2) < r).
-    log_half = n * math.log(0.5)
-    below, best = 0.0, (1, 1 - 2 * math.exp(log_half))
-    for rank in range(1, n // 2 + 1):
-        below += math.exp(math.lgamma(n + 1) - math.lgamma(rank) - math.lgamma(n - rank + 2) + log_half)
-        coverage = 1 - 2 * below
-        if coverage < confidence:
-            break
-        best = (rank, coverage)
-    rank, coverage = best
-    return float(ordered[rank - 1]), float(ordered[n - rank]), max(0.0, coverage)
-
-
 def _resampled_medians(ordered: Floats, size: int, generator: np.random.Generator) -> Floats:
     """`size` medians of bootstrap resamples of one sorted sample, shape (size,).
 

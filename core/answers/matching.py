@@ -14,7 +14,6 @@ import numpy as np
 
 from core.answers.json_values import json_value, records
 from core.answers.selection import SETTING_FIELDS, WORK_FIELDS, Selection, Side
-from core.records import WorkKey
 
 FOUNDING_SIZE = (47, 256, 256, 256)
 """frames, height, width, points of the founding case: the work that explain takes where it is common."""
@@ -197,11 +196,6 @@ def work_in_words(row: Mapping[str, Any]) -> str:
     if work["batch"] not in (None, 1):
         parts.append(f"batch {work['batch']}")
     return ", ".join(parts)
-
-
-def work_key_of(row: Mapping[str, Any]) -> WorkKey:
-    """The record again, from a line of the table."""
-    return WorkKey(**work_dict(row))
 
 
 def _shown(value: Any) -> str:

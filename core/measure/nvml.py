@@ -58,9 +58,6 @@ class Nvml:
             return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
         return None
 
-    def constant(self, name: str) -> Any:
-        return getattr(self._library, name, None)
-
     def driver(self) -> str | None:
         answer = self.ask("nvmlSystemGetDriverVersion")
         return str(answer) if answer else None
