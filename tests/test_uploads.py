@@ -110,7 +110,9 @@ def test_a_preview_says_what_is_new_known_and_conflicting(database: Path, runs: 
         assert (other.runs[0].new_lines, other.runs[0].known_lines, other.runs[0].conflicting_lines) == (2, 1, 4)
 
 
-def test_bad_lines_are_listed_and_the_good_ones_taken(database: Path, runs: RunsFolder, tmp_path: Path) -> None:
+def test_bad_lines_are_listed_and_the_good_ones_taken_when_asked(
+    database: Path, runs: RunsFolder, tmp_path: Path
+) -> None:
     lines = GOOD.splitlines(keepends=True)
     lines[3] = lines[3].replace(b'"wall_ms":[10.0', b'"wall_ms":[-10.0')
     found = preview(b"".join(lines), "x.jsonl")
@@ -119,7 +121,14 @@ def test_bad_lines_are_listed_and_the_good_ones_taken(database: Path, runs: Runs
     assert (problem.line, problem.field, problem.found, problem.expected) == (
         4, "cell.wall_ms[0]", "-10.0", "a number above 0"
     )
-    accept(runs, b"".join(lines), "x.jsonl")
+    with pytest.raises(UserError) as caught:
+        accept(runs, b"".join(lines), "x.jsonl", found=found)
+    assert str(caught.value) == (
+        "x.jsonl: 1 of 7 lines cannot be used (line 4, field cell.wall_ms[0]: -10.0); expected a number above 0; "
+        "mend them, or take the good lines alone (python -m core ingest FILE --good-lines)."
+    )
+    assert not runs.root.exists()
+    accept(runs, b"".join(lines), "x.jsonl", good_lines_only=True)
     with open_reading(database, reference=tmp_path / "nothing") as store:
         assert queries.cells(store)["status"].tolist() == ["oom"]
         assert len(queries.problems(store)) == 1

@@ -17,6 +17,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help="run files (.jsonl or .jsonl.gz)")
     parser.add_argument("--dry-run", action="store_true",
                         help="only say what would come in; exit 2 when the format is not recognised")
+    parser.add_argument("--good-lines", action="store_true",
+                        help="take the good lines of a file that has bad ones, too; without it such a file is refused")
     add_json(parser)
     add_db(parser)
     parser.set_defaults(execute=execute)
@@ -37,7 +39,7 @@ def execute(arguments: argparse.Namespace) -> int:
     taken, refused = [], []
     for name in arguments.files:
         try:
-            taken.append(_take(name, arguments.db, arguments.dry_run))
+            taken.append(_take(name, arguments.db, arguments.dry_run, arguments.good_lines))
         except UserError as error:
             if len(arguments.files) == 1:
                 raise
@@ -83,10 +85,10 @@ def _progress() -> Any:
     return show
 
 
-def _take(name: str, db: str | None, dry_run: bool) -> dict[str, Any]:
+def _take(name: str, db: str | None, dry_run: bool, good_lines: bool) -> dict[str, Any]:
     from core.store.uploads import ingest_file
 
-    result = ingest_file(name, db, dry_run=dry_run)
+    result = ingest_file(name, db, dry_run=dry_run, good_lines_only=good_lines)
     found = result.preview
     runs = [
         {"run_id": run.run_id, "label": run.label, "device": run.device, "gpu_key": run.gpu_key,

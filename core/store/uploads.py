@@ -163,16 +163,19 @@ def preview(data: bytes, name: str, store: Store | None = None) -> Preview:
 
 def accept(
     runs: RunsFolder, data: bytes, name: str, *, actor: str = "", label: str | None = None,
-    found: Preview | None = None,
+    found: Preview | None = None, good_lines_only: bool = False,
 ) -> UploadRecord:
     """Keep an upload; when this returns it survives a power cut, and the ingester will take it in.
 
     The same bytes again change nothing. `found`: the preview of these bytes, to spare reading them twice.
-    Raises `UserError` as `preview` does.
+    A file with bad lines is refused unless `good_lines_only`, which is a person's choice: they then stay in the file
+    and are listed by `queries.problems`. Raises `UserError` for that, and as `preview` does.
     """
     upload_id = hashlib.sha256(data).hexdigest()
     if found is None or found.upload_id != upload_id:
         found = preview(data, name)
+    if found.bad_lines and not good_lines_only:
+        raise _mixed_error(found)
     runs.uploads.mkdir(parents=True, exist_ok=True)
     path = runs.uploads / upload_id
     if not path.exists():
@@ -192,7 +195,7 @@ def accept(
         return earlier
     entry = journal.append(UPLOAD, f"upload:{upload_id}", actor=actor, data={
         "name": found.name, "label": label, "bytes": len(data), "run_ids": list(found.run_ids)[:100],
-        "cells": found.cells,
+        "cells": found.cells, "bad_lines": found.bad_lines,
     })
     return _upload_record(entry, True)
 
@@ -239,12 +242,12 @@ def history(runs: RunsFolder) -> list[UploadRecord]:
 
 def ingest_file(
     path: str | Path, db_path: str | Path | None = None, *, actor: str = "", dry_run: bool = False,
-    reference: Path | None = None, wait_s: float = INGEST_WAIT_S,
+    reference: Path | None = None, wait_s: float = INGEST_WAIT_S, good_lines_only: bool = False,
 ) -> IngestResult:
     """Take a run file in, whether or not an app is open; returns when its rows are there, or after `wait_s`.
 
     With `dry_run` nothing is kept. A file that lies in the runs folder already is only waited for.
-    Raises `UserError` as `preview` does, and when the file cannot be read.
+    `good_lines_only` as in `accept`. Raises `UserError` as `preview` does, and when the file cannot be read.
     """
     path = Path(path)
     data = _read(path)
@@ -259,7 +262,8 @@ def ingest_file(
     if inside and path.resolve().parent != runs.uploads.resolve():
         upload_id, key = None, f"runs/{path.resolve().relative_to(runs.root.resolve()).as_posix()}"
     else:
-        upload_id = accept(runs, data, path.name, actor=actor, found=found).upload_id
+        upload_id = accept(runs, data, path.name, actor=actor, found=found,
+                           good_lines_only=good_lines_only).upload_id
         key = f"uploads/{upload_id}"
     started = time.monotonic()
     while True:
@@ -351,6 +355,15 @@ def _refuse_without_lines(found: dict[str, Any], problems: Sequence[FoundProblem
         )
     raise UserError(f"{name} holds no complete line", "a run file (.jsonl or .jsonl.gz)",
                     "make one with `python -m core run`")
+
+
+def _mixed_error(found: Preview) -> UserError:
+    first = found.problems[0]
+    count = f"{found.bad_lines} of {found.lines + found.bad_lines} lines"
+    return UserError(
+        f"{found.name}: {count} cannot be used (line {first.line}, field {first.field}: {first.found})",
+        first.expected, "mend them, or take the good lines alone (python -m core ingest FILE --good-lines)",
+    )
 
 
 def _refuse_without_header(
