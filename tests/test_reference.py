@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 from pathlib import Path
 
 import pytest
 
 from core.measure import plan
 from core.records import PRECISIONS, Cell, RunFile, read_run_file
+from core.trackers import registry
 
 RUNS = Path(__file__).resolve().parent.parent / "core" / "reference" / "runs"
 FILES = sorted(RUNS.glob("*.jsonl.gz"))
@@ -84,3 +86,18 @@ def test_stages_sum_to_the_total_in_every_shipped_cell() -> None:
         for i, whole in enumerate(total):
             parts = [(stage.event_ms if cell.event_ms is not None else stage.wall_ms)[i] for stage in cell.stages]
             assert sum(parts) == pytest.approx(whole, rel=1e-6)
+
+
+def test_every_shipped_pass_lies_as_near_its_prediction_as_a_plan_says() -> None:
+    for run in loaded():
+        assert run.header is not None
+        device, cores = run.header.device, run.header.host.cores
+        rate = plan.cpu_rate(cores) if device.type == "cpu" else plan.gpu_rate(device.name, device.memory_bytes)
+        assert rate is not None
+        for line in run.lines:
+            if isinstance(line.record, Cell) and line.record.status == "ok":
+                workload = line.record.workload
+                predicted_s = rate.pass_s(registry.estimate(workload.work), workload.setting.precision)
+                assert predicted_s is not None
+                ratio = statistics.median(line.record.wall_ms) / 1e3 / predicted_s
+                assert 1 / plan.ROUGH_FACTOR < ratio < plan.ROUGH_FACTOR, workload.key()

@@ -389,12 +389,14 @@ def cell_s(pass_s: float, effort: Effort) -> float:
 
 # --- rough predictions -----------------------------------------------------------------------------------------------
 
-# LocoTrack base (the same architecture), 47 frames, 64 points: 1.18 TFLOP in 14.7 s on two cores [TRACKERS.md 2].
+# LocoTrack base (the same architecture), 47 frames, 64 points: 1.18 TFLOP in 14.7 s on two Xeon cores.
 CPU_FLOPS_PER_CORE_S = 40e9
 # Assumed, not measured: a forward pass reaches this share of the data sheet. Good for a plan, never for a verdict.
 GPU_SHARE_OF_PEAK = 0.5
-# Launch floor of eager PyTorch seen on T4 and A100 alike is 25 us per op with its host work [PEERS.md 5]; most ops
-# of a stream overlap with it, so it only bounds small workloads from below.
+ROUGH_FACTOR = 7
+"""How far a pass may lie from its prediction; the shipped runs stay within it (a test)."""
+# An op timed alone takes at least 25 us on a T4 and an A100 alike (core/reference/norms). In a stream its host work
+# overlaps with the op before; that less than half of it is left is assumed, too.
 GPU_LAUNCH_S = 10e-6
 
 
@@ -493,7 +495,9 @@ def plan_json(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate |
         "predicted_bytes": max((cell.predicted_bytes for cell in cells if cell.predicted_bytes is not None),
                                default=None),
         "predicted_for": rate.name if rate else None,
-        "prediction": "rough: data-sheet rates halved, or 40 GFLOP/s per CPU core; measured times may differ 3-fold",
+        "prediction": f"rough: {GPU_SHARE_OF_PEAK:.0%} of data-sheet rates, or "
+                      f"{CPU_FLOPS_PER_CORE_S / 1e9:.0f} GFLOP/s per CPU core; measured times may differ "
+                      f"{ROUGH_FACTOR}-fold",
     }
 
 
