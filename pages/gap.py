@@ -86,7 +86,7 @@ known = [
     (
         "Healthy operations",
         norm.get("median"),
-        "Median of FP32 operations timed on this pair of cards, weighted by this workload's time.",
+        "Median of FP32 operations timed on these two chips, weighted by this workload's time.",
     ),
 ]
 for column, (name, value, help_text) in zip(numbers[1:], [row for row in known if row[1] is not None], strict=False):

@@ -50,7 +50,7 @@ if answer is not None:
             st.metric(
                 "Largest healthy operation",
                 units.ratio((answer["norm"] or {}).get("max")),
-                help="Of the operations timed on this pair of cards, the one with the largest ratio.",
+                help="Of the operations timed on these two chips, the one with the largest ratio.",
             )
         with picture:
             show.chart(

@@ -54,7 +54,7 @@ def test_the_founding_pair() -> None:
     assert found["headline"] == (
         "The Tesla T4 took 170x as long as the A100 SXM4 40GB. "
         "Bandwidth says 4.86x and FP32 2.41x (19.3x if TF32 was on); "
-        "of 50\u2009282 healthy FP32 operations timed on this pair none exceeded 15.2x, "
+        "of 50\u2009282 healthy FP32 operations timed on these two chips none exceeded 15.2x, "
         "so hardware alone does not explain it."
     )
     assert [(r["name"], round(r["ratio"], 1), r["verdict"]) for r in found["readings"]] == [

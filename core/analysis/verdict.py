@@ -10,7 +10,7 @@ r = baseline time / target time, E = the hardware ratios (target over baseline) 
     faster_than_expected,   else; an inversion (the faster card is slower) lands here, never in beyond_hardware
     slower_than_expected
 
-Swapping the sides (r -> 1/r, E -> 1/E) turns faster into slower and keeps the rest. Source: DESIGN section 5.4.
+Swapping the sides (r -> 1/r, E -> 1/E) turns faster into slower and keeps the rest. In words: docs/method.md.
 """
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ VERDICTS = (
     "not_comparable",
 )
 
-_WITHIN = math.log(1.25)  # around theory, since no workload reaches a peak exactly
+WITHIN = 1.25
+"""A ratio this factor around theory is as expected, since no workload reaches a peak exactly."""
+_WITHIN = math.log(WITHIN)
 _BEYOND = math.log(3)
 _HIDDEN = math.log(1.25)  # how far beyond "equal" a host-bound pair may still lie
 # Boundaries count as inside; this absorbs the rounding of a division, so that swapping the sides stays exact.

@@ -1,7 +1,7 @@
 """Every sentence that an explanation says, as templates in one place: page, command line and report say the same.
 
-The templates take plain values. A measured run and two numbers of a forum use the same ones; `Side` names what was
-compared ("Tesla T4", or "H200 SXM 141GB in fp32" where the settings differ).
+The templates take plain values. A measured run and two numbers of a forum use the same ones; `baseline` and `target`
+name what was compared ("Tesla T4", or "H200 SXM 141GB in FP32" where the settings differ).
 """
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ VERDICT_WORDS: dict[str, str] = {
 }
 
 VERDICT_MEANINGS: dict[str, str] = {
-    "as_expected": "The ratio lies within 25 % of what bandwidth or arithmetic allow.",
-    "faster_than_expected": "The target gains more than either hardware ratio, by less than three times.",
+    "as_expected": "The ratio lies within a factor of 1.25 of what bandwidth and arithmetic allow.",
+    "faster_than_expected": "The target gains up to three times what the hardware allows, or is faster where it should "
+                            "be slower.",
     "slower_than_expected": "The target gains less than the hardware allows, or is slower where it should be faster.",
-    "beyond_hardware": "The ratio is over three times the largest that the hardware allows: something else differs.",
+    "beyond_hardware": "The ratio lies more than three times beyond what the hardware allows: something else differs.",
     "undecided": "Cannot tell: the host or the launches may hide the difference, or the interval covers two verdicts.",
     "not_comparable": "The two sides did not do the same work under the same facts: no ratio is given.",
 }
@@ -138,7 +139,7 @@ def norm(target: str, ratio: float, found: Mapping[str, Any] | None) -> str:
     """Where the ratio stands among healthy operations of the pair, without the full stop; empty without a norm."""
     if found is None:
         return ""
-    what = f"of {units.count(found['n'])} healthy FP32 operations timed on this pair"
+    what = f"of {units.count(found['n'])} healthy FP32 operations timed on these two chips"
     if ratio > found["max"]:
         return f"{what} none exceeded {units.ratio(found['max'])}"
     if ratio > found["high"]:

@@ -8,6 +8,7 @@ import altair as alt
 import pandas as pd
 
 from core import units
+from core.analysis.verdict import WITHIN
 from core.charts import parts, theme
 from core.charts.theme import TOKENS, Mode
 
@@ -186,7 +187,7 @@ def theory_chart(
     frame["text"] = [units.ratio(value) for value in frame["x"]]
     frame["said"] = frame["name"] + ": " + frame["text"]
     judged = frame[frame["judged"].astype(bool)]
-    zone = (judged["x"].min() / 1.25, judged["x"].max() * 1.25) if len(judged) else None
+    zone = (judged["x"].min() / WITHIN, judged["x"].max() * WITHIN) if len(judged) else None
     values = [ratio, *parts.values_of(frame, "x"), *[v for v in (low, high) if v], *(zone or ())]
     domain = parts.domain_with_room(values, left=0.06, right=0.14, least=4)
     count = len(frame)

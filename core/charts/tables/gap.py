@@ -9,6 +9,7 @@ import pandas as pd
 
 from core import units
 from core.analysis import norms
+from core.analysis.verdict import WITHIN
 from core.answers import sentences
 from core.answers.json_values import records
 from core.answers.selection import Filters
@@ -173,7 +174,7 @@ def theory_conditions(answer: Answer) -> str:
     """What the marks of the theory chart are."""
     return (
         f"circle bandwidth, square arithmetic, triangle measured by others; {side_names(answer)[1]} over "
-        f"{side_names(answer)[0]}; blue zone: within 25 % of the readings that count"
+        f"{side_names(answer)[0]}; blue zone: within {WITHIN:g}x of the readings that count"
     )
 
 
