@@ -1,4 +1,4 @@
-"""Arrows point down only (DESIGN: app -> cli -> reports -> charts -> answers -> store -> analysis -> facts)."""
+"""Arrows point down only (app -> cli -> reports -> charts -> answers -> store -> analysis -> facts)."""
 from __future__ import annotations
 
 import ast

@@ -22,7 +22,7 @@ GIB = 2**30
 
 LAPTOPS_WITH_A_DESKTOP_TWIN = [key for key, gpu in catalogue().items() if gpu.is_laptop and key != "rtx-a3000-laptop"]
 
-# Printed figures that differ from SMs x rate x 2 x clock, with the reason (gpu_specs.md section 1).
+# Printed figures that differ from SMs x rate x 2 x clock, with the reason.
 EXPLAINED = {
     ("titan-v", "fp16_tensor_tflops_dense_fp32acc"),  # printed below the boost clock
     ("titan-v", "fp16_tensor_tflops_dense_fp16acc"),

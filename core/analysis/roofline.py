@@ -1,10 +1,11 @@
-"""The least time that a stage or an operation can take on a card: the roofline, with launches.
+"""The least time that a stage or an operation takes on a card when it works from device memory: the roofline.
 
     floor = max(flops / peak, bytes / bandwidth, launches x launch floor)
 
 `flops` are matrix products and convolutions (one FMA = 2), `bytes` the distinct inputs and outputs once (compulsory,
-unfused), so that the floor is a lower bound and never a prediction. A part without its number (a launch floor that
-nobody measured, bytes of a compiled run) is left out, not taken as zero.
+unfused), so that the floor is no prediction. It is a lower bound for data that come from device memory: an operation
+whose inputs still lie in the L2 cache can be faster. A part without its number (a launch floor that nobody measured,
+bytes of a compiled run) is left out, not taken as zero.
 Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
 from __future__ import annotations

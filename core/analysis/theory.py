@@ -3,7 +3,8 @@
 Theory E of a comparison: memory bandwidth, and for each precision setting that may hold the ratio of the peaks that
 this setting reaches on each card. Unknown setting: fp32, default and fp16 each give one. The verdict uses data-sheet
 ratios; measured ceilings stand beside them. A ratio is always target over baseline, so that it compares directly with
-baseline time over target time. Source: DESIGN section 5.3; Dettmers' bandwidth argument (1555/900 = 1.73).
+baseline time over target time. In words: docs/method.md. The
+bandwidth argument is Dettmers': V100 to A100 is 1555/900 = 1.73.
 """
 from __future__ import annotations
 

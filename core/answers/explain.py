@@ -1,6 +1,6 @@
 """Why two measured sides differ: ratio with interval, theory, norm, verdict, and where the time went.
 
-Same answer object as `two.explain_two` (DESIGN section 4). Factors, findings and residual are empty: nothing is
+Same answer object as `two.explain_two`. Factors, findings and residual are empty: nothing is
 attributed before evidence for it is measured.
 """
 from __future__ import annotations

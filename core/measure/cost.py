@@ -3,7 +3,7 @@
 `count` watches every aten op of any model on any device. On the meta device nothing is computed, so the founding
 case (47 frames, 256x256, 256 points) is counted in seconds without a GPU: `count_tracker`.
 
-What is counted where (DESIGN.md 2, formulas in `op_formulas.py`):
+What is counted where (formulas in `op_formulas.py`):
 - attention counts once as scaled_dot_product_attention, whatever backend or decomposition runs it;
 - `bytes` of an op: each distinct input and each distinct output memory once, expanded axes once, views 0;
 - `launches`: ops that are not views and not bare allocations. A proxy; real launches come from a profiled pass;

@@ -3,7 +3,7 @@
 One set of formulas serves the counter in `cost.py` (which sees every argument and result) and the op table of a
 profiled pass (which knows input shapes only, so `op_work` works the results out first).
 
-Conventions (DESIGN.md 2):
+Conventions (docs/method.md, "Work"):
 - `flops`: matrix products and convolutions, one multiply-add = 2. Bias additions belong to `other_flops`.
 - `other_flops`: one per output element of an element-wise op, whatever it costs in hardware; composed ops get the sum
   of their steps, named below. Moving data costs 0.

@@ -31,7 +31,7 @@ def _extra() -> Any:
 
 @dataclass(frozen=True)
 class WorkKey:
-    """What was computed. Two cells are comparable exactly when their work keys are equal (DESIGN.md 2)."""
+    """What was computed. Two cells are comparable exactly when their work keys are equal."""
 
     tracker: str
     variant: str | None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated work of one forward pass in fp32; words as in DESIGN.md 2."""
+    """Estimated work of one forward pass in fp32; words as in docs/method.md, "Work"."""
 
     flops: int
     bytes: int
