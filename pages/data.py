@@ -2,8 +2,9 @@
 
 import streamlit as st
 
+from core.answers import collector
 from core.charts.tables import stored as stored_tables
-from core.store import queries, uploads
+from core.store import quarantine, queries, uploads
 from core.store.export import export_csv, export_run
 from pages.parts import shell, show, stored, view
 
@@ -23,9 +24,12 @@ for problem in (*status.errors, *status.notices):
 
 
 def accept(files: list[tuple[bytes, uploads.Preview]]) -> None:
-    """Keep the looked-at files; the ingester takes them in within a second. Then offer an empty uploader again."""
+    """Keep the looked-at files; the ingester takes them in within a second. Then offer an empty uploader again.
+
+    A file with bad lines is among them only when its box was ticked.
+    """
     for data, found in files:
-        show.asked(uploads.accept, folder, data, found.name, found=found)
+        show.asked(uploads.accept, folder, data, found.name, found=found, good_lines_only=found.bad_lines > 0)
     st.session_state[ROUND] = st.session_state.get(ROUND, 0) + 1
     st.toast(f"{len(files)} file{'' if len(files) == 1 else 's'} kept; the runs appear below.", icon=":material/check:")
 
@@ -56,7 +60,10 @@ for file in given or []:
         if found.problems:
             show.note("Lines that cannot be read, and what was expected there:")
             show.dataframe(stored_tables.problem_table(found), alt="Problems by line and field")
-    if not found.already_known:
+        chosen = not found.bad_lines or st.checkbox(
+            "Take its good lines alone", key=f"good_lines_{found.upload_id}", help="The bad ones stay listed below."
+        )
+    if chosen and not found.already_known:
         ready.append((data, found))
 if ready:
     st.button(
@@ -67,6 +74,24 @@ if ready:
         args=[ready],
         key="confirm",
     )
+
+with st.expander("Collect on another machine", key="collect", on_change="rerun", type="compact") as box:
+    if box.open:
+        offered = collector.build_collector()
+        about = collector.collector(offered)
+        st.text(about["headline"])
+        st.download_button(
+            collector.FILE_NAME,
+            data=offered,
+            file_name=collector.FILE_NAME,
+            mime="application/zip",
+            icon=":material/download:",
+            on_click="ignore",
+            key="collector",
+        )
+        for command in about["commands"]:
+            st.text(command["where"])
+            st.code(command["text"], language="bash")
 
 # --- what is here ---
 
@@ -125,6 +150,14 @@ def restore(run_id: str) -> None:
     show.asked(uploads.restore_run, folder, run_id)
 
 
+def release(item: str, reason: str) -> None:
+    show.asked(quarantine.release, folder, item, reason)
+
+
+def hold(item: str) -> None:
+    show.asked(quarantine.hold, folder, item)
+
+
 if len(runs) and last.button("Delete", icon=":material/delete:", key="delete", width="stretch"):
     confirm_delete(run_id)
 
@@ -152,6 +185,37 @@ if history:
                 key=f"redo_{record.upload_id}",
                 width="stretch",
             )
+held = queries.quarantine(store, released=True)
+if len(held):
+    st.subheader("Quarantine", anchor=False)
+    show.note(stored_tables.quarantine_sentence(held))
+    show.dataframe(stored_tables.quarantine_table(held), alt="What is implausible, why, and whether it counts")
+    items = stored_tables.releasable(held)
+    if items:
+        left, middle, right = st.columns([5, 5, 2], vertical_alignment="bottom")
+        with left:
+            item = st.selectbox("Item", list(items), format_func=items.__getitem__, key="quarantine_item")
+        reason = middle.text_input("Why it may count", key="quarantine_reason", max_chars=quarantine.MAX_REASON)
+        right.button(
+            "Release",
+            icon=":material/lock_open:",
+            on_click=release,
+            args=[item, reason],
+            disabled=not reason.strip(),
+            key="release",
+            width="stretch",
+        )
+    for item in stored_tables.released(held):
+        left, right = st.columns([10, 2], vertical_alignment="center")
+        left.text(stored_tables.released_words(held, item))
+        right.button(
+            "Hold back",
+            icon=":material/lock:",
+            on_click=hold,
+            args=[item],
+            key=f"hold_{item}",
+            width="stretch",
+        )
 hidden = queries.hidden_runs(store)
 if hidden:
     st.subheader("Deleted runs", anchor=False)

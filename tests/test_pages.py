@@ -286,6 +286,11 @@ def test_start_runs_the_options_and_the_state_comes_from_files(
     assert "1 of 1 cells measured; ended without a word" in said(visit("Sweep")), "a new session reads the same state"
 
 
+def test_a_sweep_without_a_cell_yet_is_shown(visit: OPEN, runs: RunsFolder) -> None:
+    build_run(runs, "cpu", [], run_id="20261130-120000-0000000c", end=None)
+    assert "0 cells measured; ended without a word" in said(visit("Sweep"))
+
+
 def test_a_run_file_is_previewed_before_it_counts(visit: OPEN, runs: RunsFolder, tmp_path: Path) -> None:
     data = build_run(tmp_path / "t4.jsonl", "t4", [cell()], run_id="20261130-130000-0000000d").read_bytes()
     app = visit("Data")
@@ -320,6 +325,39 @@ def test_a_deleted_run_leaves_the_pages_and_can_be_restored(visit: OPEN, runs: R
 
 
 # --- around the pages ------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_is_shown_and_counts_once_a_person_says_why(visit: OPEN, runs: RunsFolder) -> None:
+    build_run(runs, "t4", [cell(wall_ms=[10.0] * 5)], run_id="20261130-100000-0000000a")
+    app = visit("Data")
+    assert "1 item with 1 cell lines are kept out of answers" in said(app)
+    app.text_input(key="quarantine_reason").set_value("the clock of this board ticks in whole milliseconds").run()
+    app.button(key="release").click().run()
+    wait_until(lambda: len(queries.cells(stored.store())) == 1)
+    assert "Released: the clock of this board ticks in whole milliseconds" in said(app.run())
+    next(button for button in app.button if button.label == "Hold back").click().run()
+    wait_until(lambda: len(queries.cells(stored.store())) == 0)
+
+
+def test_a_mixed_file_comes_in_only_when_its_good_lines_are_asked_for(visit: OPEN, runs: RunsFolder) -> None:
+    elsewhere = RunsFolder(runs.root.parent / "elsewhere")
+    path = build_run(elsewhere, "t4", [cell()], run_id="20261130-100000-0000000c")
+    lines = path.read_bytes().splitlines(keepends=True)
+    app = visit("Data")
+    app.file_uploader[0].upload("t4.jsonl", b"".join([*lines, b"rubbish\n"]), "application/jsonl").run()
+    assert "1 line cannot be read" in said(app)
+    assert not [button for button in app.button if button.label.startswith("Add ")]
+    app.checkbox[0].check().run()
+    app.button(key="confirm").click().run()
+    wait_until(lambda: len(queries.runs(stored.store())) == 1)
+
+
+def test_the_data_page_offers_the_collector_with_its_commands(visit: OPEN) -> None:
+    app = visit("Data")
+    assert not app.code
+    app.session_state["collect"] = True
+    app.run()
+    assert any("collect.pyz --preset standard" in block.value for block in app.code)
 
 
 def test_a_database_of_another_app_gives_one_page_that_names_it(visit: OPEN, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def preview_sentence(found: Any) -> str:
     if new and sum(new) < found.lines:
         said += f"; {sum(new)} of {found.lines} lines are new"
     if found.bad_lines:
-        said += f"; {found.bad_lines} lines cannot be read and are left out"
+        said += f"; {found.bad_lines} line{'' if found.bad_lines == 1 else 's'} cannot be read"
     return said
 
 
@@ -104,3 +104,46 @@ def stored_problem_table(problems: pd.DataFrame) -> pd.DataFrame:
         "expected": "expected",
     }
     return problems[list(columns)].rename(columns=columns).fillna({"run": "", "field": "", "found": "", "expected": ""})
+
+
+def quarantine_table(held: pd.DataFrame) -> pd.DataFrame:
+    """What is implausible, newest run first. `held`: core.store.queries.quarantine with the released ones."""
+    return pd.DataFrame(
+        {
+            "counts": held["released_at"].notna().map({True: "yes, released", False: "no"}),
+            "what was found": held["sentence"],
+            "rule": held["means"],
+            "run": held["run_id"],
+            "device": held["gpu_label"],
+            "what": held["kind"],
+            "line": held["line_number"],
+            "cells": held["cells"],
+            "reason for release": held["reason"],
+        }
+    )
+
+
+def quarantine_sentence(held: pd.DataFrame) -> str:
+    """How much is kept out of every chart and answer."""
+    kept = held[held["released_at"].isna()]
+    cells = int(kept["cells"].sum())
+    released = len(held) - len(kept)
+    said = (
+        f"{len(kept)} item{'' if len(kept) == 1 else 's'} with {units.count(cells)} cell lines are kept out of answers"
+    )
+    return f"{said} until a person says why they may count; {released} released."
+
+
+def releasable(held: pd.DataFrame) -> dict[str, str]:
+    """Items that a person can let through, with their sentence."""
+    kept = held[held["released_at"].isna() & held["can_release"].astype(bool)]
+    return dict(zip(kept["item"], kept["run_id"] + ": " + kept["sentence"], strict=True))
+
+
+def released(held: pd.DataFrame) -> list[str]:
+    return list(held.loc[held["released_at"].notna(), "item"])
+
+
+def released_words(held: pd.DataFrame, item: str) -> str:
+    row = held[held["item"] == item].iloc[0]
+    return f"{row['run_id']}: {row['sentence']} Released: {row['reason']}"
