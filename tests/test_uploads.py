@@ -142,6 +142,22 @@ def test_a_torn_end_is_said() -> None:
     assert 0 < found.lines < 103
 
 
+def test_a_damaged_packed_file_gives_the_lines_that_its_preview_counted(
+    database: Path, runs: RunsFolder, tmp_path: Path
+) -> None:
+    packed = gzip.compress(encode_run(RUN, records_of_run("t4", [cell(1.5 + i, process=i) for i in range(200)])))
+    for share in (0.2, 0.5, 0.8):
+        at = int(len(packed) * share)
+        data = packed[:at] + b"\xff" * 64 + packed[at + 64:]
+        found = preview(data, "x.jsonl.gz")
+        assert 0 < found.lines < 400
+        upload = accept(runs, data, "x.jsonl.gz", good_lines_only=True)
+        with open_reading(database, reference=tmp_path / "nothing") as store:
+            lines = store.frame("select lines from source_run where source = ?", [f"uploads/{upload.upload_id}"])
+            assert lines["lines"].tolist() == [found.lines]
+        undo(runs, upload.upload_id)
+
+
 # --- refused in one sentence -----------------------------------------------------------------------------------------
 
 

@@ -48,9 +48,8 @@ class _Limited:
         return self.last
 
 
-def main(path: str, limits: dict[str, int]) -> dict[str, Any]:
-    """What the file holds: runs, lines, problems, and (run_id, seq, hash) of each line."""
-    _limit_process(limits)
+def look(path: str, limits: dict[str, int]) -> dict[str, Any]:
+    """What the file holds: runs, lines, problems, and (run_id, seq, hash) of each line; or `refused`."""
     found: dict[str, Any] = {
         "runs": {}, "lines": 0, "bad_lines": 0, "problems": [], "keys": [], "complete_bytes": 0, "torn": None,
     }
@@ -99,7 +98,7 @@ def _count(found: dict[str, Any], line: Line, raw: bytes) -> None:
     found["keys"].append([line.run_id, line.seq, hashlib.sha256(raw.strip()).hexdigest()[:32]])
 
 
-def _limit_process(limits: dict[str, int]) -> None:
+def limit_process(limits: dict[str, int]) -> None:
     try:
         import resource
     except ImportError:  # Windows: the parent's timeout is the only limit
@@ -111,4 +110,6 @@ def _limit_process(limits: dict[str, int]) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], json.loads(sys.argv[2]))))
+    file, allowed = sys.argv[1], json.loads(sys.argv[2])
+    limit_process(allowed)
+    print(json.dumps(look(file, allowed)))

@@ -267,12 +267,17 @@ def _whole_lines(stream: _Stream, sha: hashlib._Hash) -> Iterator[_Block]:
 
 
 def _read_block(stream: _Stream) -> tuple[bytes, str | None]:
-    """About `CHUNK_BYTES`, less at the end; and why a packed stream broke off, if it did."""
+    """About `CHUNK_BYTES`, less at the end; and why a packed stream broke off, if it did.
+
+    A damaged packed stream gives what it held up to the failing step. Steps of the size that `readline` takes give the
+    same lines here as in the preview of an upload.
+    """
     parts: list[bytes] = []
     size = 0
+    step = io.DEFAULT_BUFFER_SIZE if isinstance(stream, gzip.GzipFile) else 1 << 20
     while size < CHUNK_BYTES:
         try:
-            part = stream.read1(min(CHUNK_BYTES - size, 1 << 20))
+            part = stream.read1(step)
         except _GZIP_ERRORS as error:
             return b"".join(parts), str(error) or type(error).__name__
         if not part:
