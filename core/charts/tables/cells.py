@@ -36,7 +36,8 @@ def cell_names(cells: pd.DataFrame) -> pd.Series:
     parts = workload_parts(cells)
     varying = [name for name in parts if parts[name].nunique() > 1] or ["precision"]
     order = [name for name in ("precision", "tracker", "size", "frames", "points", "batch") if name in varying]
-    return parts[order].apply(lambda row: ", ".join(word for word in row if word), axis=1)
+    words = [", ".join(word for word in row if word) for row in parts[order].itertuples(index=False)]
+    return pd.Series(words, index=parts.index, dtype="str")
 
 
 def common_words(cells: pd.DataFrame) -> str:

@@ -132,9 +132,10 @@ def live_table(cells: pd.DataFrame) -> pd.DataFrame:
     parts = workload_parts(newest)
     return pd.DataFrame(
         {
-            "workload": parts[["tracker", "frames", "size", "points", "batch"]].apply(
-                lambda row: ", ".join(word for word in row if word), axis=1
-            ),
+            "workload": [
+                ", ".join(word for word in row if word)
+                for row in parts[["tracker", "frames", "size", "points", "batch"]].itertuples(index=False)
+            ],
             "precision": parts["precision"],
             "process": newest["process"],
             "status": newest["status"],
