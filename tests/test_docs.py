@@ -16,8 +16,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 def commands() -> set[str]:
     command = [sys.executable, "-m", "core", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    listed = re.search(r"\{([a-z,]+)\}", done.stdout)
-    names = set(listed.group(1).split(",")) if listed else set(re.findall(r"^ {2,4}([a-z]+) ", done.stdout, re.M))
+    names = set(re.findall(r"^ {4}([a-z]+)(?: |$)", done.stdout, re.M))
     assert names
     return names
 

@@ -155,7 +155,9 @@ class Worker:
             refuse_change(asked)
             memory = self._memory(retries)
             finite = _finite(call())
-            counted = self._count(workload, model, forward, progress) if order.get("count") else None
+            counted, not_counted = (
+                self._count(workload, model, forward, progress) if order.get("count") else (None, {})
+            )
             # On CUDA the profiler stays attached to the process and slows every later launch: another worker does it.
             profiled = _Profile() if self.on_cuda else self._profile(order, model, call, counted, progress)
         finally:
@@ -164,7 +166,7 @@ class Worker:
             torch.cuda.empty_cache()  # the profiling worker needs the same memory
         path = {
             **precision.path_of(name, self.found.device.type, self.found.capability),
-            "finite_output": finite, **profiled.notes,
+            "finite_output": finite, **not_counted, **profiled.notes,
         }
         return dataclasses.replace(
             blank, status="ok", reason=None, at=now_utc(), first_call_ms=timing.first_call_ms,
@@ -204,7 +206,7 @@ class Worker:
         for done in range(_CALLS_BEFORE_PROFILE):
             progress("warmup", done)
             call()
-        counted = self._count(workload, model, forward, progress) if order.get("with_ops") else None
+        counted = self._count(workload, model, forward, progress)[0] if order.get("with_ops") else None
         return self._profile(order, model, call, counted, progress)
 
     # --- parts ---
@@ -248,8 +250,13 @@ class Worker:
             "alloc_retries": self._memory_stat("num_alloc_retries") - retries_before,
         }
 
-    def _count(self, workload: Workload, model: Any, forward: Any, progress: Any) -> WorkCount | None:
-        """Work of one pass, counted while it runs once more. fp32, default and tf32 move the same bytes."""
+    def _count(
+        self, workload: Workload, model: Any, forward: Any, progress: Any
+    ) -> tuple[WorkCount | None, dict[str, str]]:
+        """Work of one pass, counted while it runs once more, or the remark why it is not.
+
+        fp32, default and tf32 move the same bytes, so they are counted once.
+        """
         dtype = precision.AUTOCAST.get(workload.setting.precision, torch.float32)
         key = (workload.work.key(), dtype.itemsize if hasattr(dtype, "itemsize") else torch.finfo(dtype).bits // 8)
         if key not in self._work:
@@ -258,9 +265,8 @@ class Worker:
                 self._work = {**{k: v for k, v in self._work.items() if k[0] == key[0]},
                               key: count(forward, model if hasattr(model, "stage_marker") else None)}
             except Exception as error:  # a count is worth less than the times that were just measured
-                print(f"work not counted: {reasons.of_error(error)}", file=sys.stderr)
-                return None
-        return self._work[key]
+                return None, {"work": f"not counted: {reasons.of_error(error)}"}
+        return self._work[key], {}
 
     def _profile(
         self, order: dict[str, Any], model: Any, call: Any, counted: WorkCount | None, progress: Any
