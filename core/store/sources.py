@@ -274,7 +274,7 @@ def _read_block(stream: _Stream) -> tuple[bytes, str | None]:
     """
     parts: list[bytes] = []
     size = 0
-    step = io.DEFAULT_BUFFER_SIZE if isinstance(stream, gzip.GzipFile) else 1 << 20
+    step = min(CHUNK_BYTES, io.DEFAULT_BUFFER_SIZE if isinstance(stream, gzip.GzipFile) else 1 << 20)
     while size < CHUNK_BYTES:
         try:
             part = stream.read1(step)
