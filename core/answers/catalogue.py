@@ -62,7 +62,7 @@ def all_specs() -> dict[str, Any]:
     return json_value({
         "gpus": rows,
         "headline": f"{len(rows)} cards; {with_ceilings} have public measured ceilings. "
-                    "TFLOP/s are dense tensor or FP32 peaks; GB is nominal.",
+                    "FP32, TF32, FP16 and BF16 in TFLOP/s, dense; GB is nominal.",
     })
 
 

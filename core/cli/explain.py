@@ -167,14 +167,14 @@ def _show_stages(stages: list[dict[str, Any]]) -> None:
     if not stages:
         return
     unit = units.time_unit([row[side] for row in stages for side in ("baseline_ms", "target_ms")])
-    headers = ["stage", "baseline", "target", "ratio", "share", "share"]
+    headers = ["stage", "baseline", "target", "ratio", "of baseline", "of target"]
     rows = [
         [row["name"], units.time_ms(row["baseline_ms"], unit), units.time_ms(row["target_ms"], unit),
          units.ratio(row["ratio"]), units.percent(row["baseline_share"]), units.percent(row["target_share"])]
         for row in stages[:STAGES_SHOWN]
     ]
     if any(row[f"floor_ms_{side}"] is not None for row in stages for side in ("baseline", "target")):
-        headers += ["floor", "floor", "floor ratio", "bound by"]
+        headers += ["baseline floor", "target floor", "floor ratio", "bound by"]
         for shown, row in zip(rows, stages, strict=False):
             bounds = " / ".join(row[f"bound_by_{side}"] or units.MISSING for side in ("baseline", "target"))
             shown += [units.time_ms(row["floor_ms_baseline"], unit), units.time_ms(row["floor_ms_target"], unit),

@@ -73,7 +73,7 @@ def _show_one(answer: dict[str, Any]) -> None:
     if missing:
         say(f"not published: {', '.join(missing)}")
     print("\nPeaks that a PyTorch model can reach, by precision setting")
-    print(table(["precision", "TFLOP/s", "unit of the chip", "read from"],
+    print(table(["precision", "TFLOP/s (int8: TOPS)", "unit of the chip", "read from"],
                 [[p["precision"], units.significant(p["value"]), (p["unit_name"] or "") +
                   (", emulated" if p["emulated"] else ""), p["field"] or p["source"]]
                  for p in answer["peaks"]], right=[1]))
