@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from core.answers import sentences
 from core.answers.two import explain_two
 from core.charts import gap, gpus, overview, parts, speedup, theme
 from core.charts.tables import cards as cards_tables
@@ -77,6 +78,8 @@ def test_every_verdict_has_a_word_an_icon_and_no_other_verdicts_colour_and_word(
 
     assert set(theme.VERDICTS) == set(VERDICTS)
     assert len({style.word for style in theme.VERDICTS.values()}) == len(VERDICTS)
+    words = {verdict: sentences.capital(word) for verdict, word in sentences.VERDICT_WORDS.items()}
+    assert {verdict: style.word for verdict, style in theme.VERDICTS.items()} == words
     assert theme.verdict_style(None) is theme.VERDICTS["undecided"]
 
 

@@ -14,7 +14,7 @@ from core.measure.inputs import Clip, procedural_clip, to_model_input
 from core.trackers import registry
 from core.trackers.local4d import Local4d, TrackerOutput, build, soft_peak
 from core.trackers.local4d_shape import LEVEL_CHANNELS, LEVEL_STRIDES, WINDOW
-from core.trackers.stages import StageLog, joined, marked, no_marker
+from core.trackers.stages import StageLog, marked, no_marker
 
 torch.set_num_threads(2)
 FRAMES, HEIGHT, WIDTH, POINTS = 4, 32, 40, 7
@@ -215,13 +215,6 @@ def test_a_marker_is_put_back_after_an_error(model: Local4d) -> None:
     with pytest.raises(ValueError, match="multiples of 8"), marked(model, StageLog()):
         model(torch.zeros(1, 2, 33, 40, 3), torch.zeros(1, 1, 3))
     assert model.stage_marker is no_marker
-
-
-def test_joined_markers_all_see_every_stage(model: Local4d, inputs: dict[str, torch.Tensor]) -> None:
-    first, second = StageLog(), StageLog()
-    with marked(model, joined(first, second)):
-        run(model, inputs)
-    assert first.visits == second.visits != []
 
 
 def test_a_nested_stage_is_refused_by_the_log() -> None:

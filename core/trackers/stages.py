@@ -11,7 +11,7 @@ Standard library only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 OTHER = "other"
@@ -42,19 +42,6 @@ def marked(model: Staged, marker: StageMarker) -> Iterator[None]:
         yield
     finally:
         model.stage_marker = before
-
-
-def joined(*markers: StageMarker) -> StageMarker:
-    """One marker out of several: entered in the given order, left in reverse order."""
-
-    @contextmanager
-    def enter_all(name: str) -> Iterator[None]:
-        with ExitStack() as stack:
-            for marker in markers:
-                stack.enter_context(marker(name))
-            yield
-
-    return enter_all
 
 
 class StageLog:

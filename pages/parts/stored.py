@@ -15,7 +15,6 @@ import streamlit as st
 from core.answers.compare import compare
 from core.answers.coverage import coverage as ask_coverage
 from core.answers.explain import explain
-from core.answers.json_values import records
 from core.answers.selection import Filters
 from core.answers.two import explain_two
 from core.charts.tables.cells import by_cell
@@ -52,11 +51,6 @@ def other_holder() -> UserError | None:
     except UserError as error:
         return error
     return None
-
-
-def cells() -> pd.DataFrame:
-    """`queries.cells` of everything. Shared between sessions: never changed in place."""
-    return _cells(version())
 
 
 def measured() -> pd.DataFrame:
@@ -102,11 +96,6 @@ def compared(baseline: str, target: str, filters: Filters) -> dict[str, Any]:
 
 def explained(baseline: str, target: str, filters: Filters) -> dict[str, Any]:
     return _explained(version(), baseline, target, filters)
-
-
-def header(run_id: str) -> dict[str, Any]:
-    """Recorded facts of one run."""
-    return _header(version(), run_id)
 
 
 @st.cache_resource(max_entries=3, show_spinner=False)
@@ -163,9 +152,3 @@ def _compared(data_version: int, baseline: str, target: str, filters: Filters) -
 @st.cache_data(max_entries=40, show_spinner=False)
 def _explained(data_version: int, baseline: str, target: str, filters: Filters) -> dict[str, Any]:
     return explain(store(), baseline, target, filters)
-
-
-@st.cache_data(max_entries=40, show_spinner=False)
-def _header(data_version: int, run_id: str) -> dict[str, Any]:
-    found = queries.run_header(store(), run_id)
-    return records(found)[0] if len(found) else {}

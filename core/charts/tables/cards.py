@@ -8,15 +8,6 @@ from core import units
 from core.answers import sentences
 from core.charts.tables.values import Answer, quantity
 
-_PRECISION_OF_CEILING = {
-    "fp64": "fp64",
-    "fp32": "fp32",
-    "tf32": "tf32",
-    "fp16": "fp16",
-    "bf16": "bf16",
-    "fp8": "fp8",
-    "int8": "int8",
-}
 
 
 def ceiling_rows(specs: Answer) -> pd.DataFrame:
@@ -32,7 +23,7 @@ def ceiling_rows(specs: Answer) -> pd.DataFrame:
             printed, what = values.get("memory_bandwidth_gb_s"), "bandwidth"
         else:
             precision = ceiling["precision"].split(" ")[0]
-            printed, what = peaks.get(_PRECISION_OF_CEILING.get(precision, "")), precision.upper()
+            printed, what = peaks.get(precision), precision.upper()
         metric = (
             ceiling["metric"].replace("dram_bandwidth_", "").replace("dram_bandwidth", "").replace("_", " ").strip()
         )

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from core import units
+from core.answers.matching import FOUNDING_SIZE
 from core.charts.tables.values import Answer
 
 
@@ -82,7 +83,7 @@ def newest(cells: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 WORK_FIELDS = ("selector", "frames", "height", "width", "points")
-_FOUNDING = ("local4d:base", 47, 256, 256, 256)
+_FOUNDING = ("local4d:base", *FOUNDING_SIZE)
 
 
 def works(cells: pd.DataFrame, shared_by: str = "cards") -> pd.DataFrame:

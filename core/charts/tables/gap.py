@@ -17,7 +17,6 @@ from core.charts import theme
 from core.charts.tables.cells import by_cell, device_order, of_work, works
 from core.charts.tables.values import Answer, quantity
 
-_KIND = {"bandwidth": "bandwidth"}
 _SHORT = {"bandwidth": "bandwidth", "default": "conv TF32", "tf32": "TF32"}
 
 
@@ -30,7 +29,7 @@ def reading_name(name: str) -> str:
 
 
 def _kind(reading: Mapping[str, Any]) -> str:
-    return _KIND.get(reading["name"], "compute")
+    return "bandwidth" if reading["name"] == "bandwidth" else "compute"
 
 
 def theory_lines(answer: Answer, all_readings: bool = False) -> pd.DataFrame:
