@@ -9,7 +9,6 @@ from core.answers import sentences
 from core.charts.tables.values import Answer, quantity
 
 
-
 def ceiling_rows(specs: Answer) -> pd.DataFrame:
     """Public measurements of a card as shares of its data sheet: name, share, value, printed, tool, source, note.
 
