@@ -165,6 +165,18 @@ def run_header(store: Readable, run_id: str) -> pd.DataFrame:
     return _typed(store.frame("select * from known_run where run_id = ?", [run_id]))
 
 
+def run_load(store: Readable, run_id: str) -> pd.DataFrame:
+    """One row: `busy_share`, the lowest share of kernel time in wall time among the run's undisturbed profiles, and
+    `clock_mhz`, the median SM clock of its repetitions; null where nothing was recorded."""
+    return _typed(store.frame(
+        f"""
+        select (select min(kernel_busy_ms / wall_median_ms) from cell where run_id = $1 and status = 'ok'
+                and profiled_wall_ms <= {MAX_PROFILED_RATIO} * wall_median_ms) as busy_share,
+            (select median(sm_clock_mhz) from sample where run_id = $1) as clock_mhz
+        """, [run_id],
+    ))
+
+
 def reported(store: Readable) -> pd.DataFrame:
     """Published speeds as their sources state them; `origin` is always reported.
 
