@@ -98,7 +98,7 @@ def test_labels_of_one_row_never_cover_each_other() -> None:
 
 
 def test_a_title_is_broken_for_narrow_charts_and_loses_no_word() -> None:
-    words = "170x lies outside: no healthy operation on this pair exceeds 15.2x"
+    words = "170x lies outside: no healthy operation on these chips exceeds 15.2x"
     chart = theme.finish(overview_chart("light"), "light", theme.title(words, "50 282 operations " * 8))
     title = theme.spec(chart)["title"]
     for part, expected in (("text", words), ("subtitle", ("50 282 operations " * 8).strip())):
@@ -234,7 +234,7 @@ CHARTS: dict[str, tuple[Any, tuple[str, ...]]] = {
             gap_tables.theory_lines(FOUNDING),
             5.0,
             "as_expected",
-            "No operations are timed on this pair",
+            "No operations are timed on these chips",
             "",
             mode,
         ),
@@ -323,9 +323,9 @@ def test_a_label_moves_behind_the_line_that_it_would_cover() -> None:
 
 
 def test_the_founding_pair_is_told_by_its_norm() -> None:
-    assert gap_tables.norm_finding(FOUNDING) == "170x lies outside: no healthy operation on this pair exceeds 15.2x"
+    assert gap_tables.norm_finding(FOUNDING) == "170x lies outside: no healthy operation on these chips exceeds 15.2x"
     inside = explain_two("Tesla T4=5s", "NVIDIA A100-SXM4-40GB=2s", precision="fp32")
-    assert gap_tables.norm_finding(inside) == "2.50x lies where healthy operations on this pair lie"
+    assert gap_tables.norm_finding(inside) == "2.50x lies where healthy operations on these chips lie"
     assert "no healthy operations are timed" in gap_tables.norm_finding(
         explain_two("L4=5s", "L40=2s", precision="fp16")
     )

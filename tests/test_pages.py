@@ -150,7 +150,7 @@ def test_the_overview_opens_on_the_founding_pair_and_follows_the_two_fields(visi
         "FP32 arithmetic": "2.41x",
         "Largest healthy operation": "15.2x",
     }
-    assert "170x lies outside: no healthy operation on this pair exceeds 15.2x" in charts(app)[0]
+    assert "170x lies outside: no healthy operation on these chips exceeds 15.2x" in charts(app)[0]
     app.text_input(key="baseline").set_value("RTX 3090=2.75s")
     app.text_input(key="target").set_value("RTX 4090=1.46s").run()
     assert "took 1.88x as long" in said(app)

@@ -116,15 +116,15 @@ def norm_finding(answer: Answer) -> str:
     """Where this gap stands among healthy operations, as the title of the strip."""
     ratio, found = answer["measured_ratio"]["value"], answer["norm"]
     if not found:
-        return f"{units.ratio(ratio)} against theory; no healthy operations are timed on this pair"
+        return f"{units.ratio(ratio)} against theory; no healthy operations are timed on these chips"
     shown = units.ratio(ratio)
     if ratio > found["max"]:
-        return f"{shown} lies outside: no healthy operation on this pair exceeds {units.ratio(found['max'])}"
+        return f"{shown} lies outside: no healthy operation on these chips exceeds {units.ratio(found['max'])}"
     if ratio > found["high"]:
         return f"{shown} is rare: only one healthy operation in 200 exceeds {units.ratio(found['high'])}"
     if ratio < found["low"]:
         return f"{shown} is rare: only one healthy operation in 200 lies below {units.ratio(found['low'])}"
-    return f"{shown} lies where healthy operations on this pair lie"
+    return f"{shown} lies where healthy operations on these chips lie"
 
 
 def norm_conditions(answer: Answer) -> str:
