@@ -166,7 +166,13 @@ def settings() -> dict[str, Any]:
         )
         if ask is not None
     }
+    reduced = {
+        name: bool(getattr(torch.backends.cuda.matmul, name))
+        for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+        if _has("cuda.matmul", name)
+    }
     return {
+        **reduced,  # where they hold, split sums of a product are added in half precision
         "precision_api": API,
         "untouched": dict(_UNTOUCHED),
         "sdp_enabled": sdp,
