@@ -135,6 +135,6 @@ with st.expander("Environment of both runs", key="environment", on_change="rerun
         show.dataframe(gap_tables.environment_table(answer), alt="Environment of both runs, differences first")
 with st.expander("What this rests on", key="rests", on_change="rerun", type="compact") as box:
     if box.open:
-        st.text(sentences.VERDICT_MEANINGS[answer["verdict"]])
+        st.text(sentences.meaning(answer["verdict"], answer["verdict_reason"]))
         for assumption in answer["assumptions"]:
             st.text(f"- {assumption}")

@@ -71,7 +71,7 @@ if answer is not None:
     ) as box:
         if box.open:
             show.dataframe(gap_tables.readings_table(answer), alt="Theory readings with their sources")
-            st.text(sentences.VERDICT_MEANINGS[answer["verdict"]])
+            st.text(sentences.meaning(answer["verdict"], answer["verdict_reason"]))
             for assumption in answer["assumptions"]:
                 st.text(f"- {assumption}")
 

@@ -106,6 +106,7 @@ def test_swapping_the_sides_inverts_the_ratio_and_keeps_the_sentence() -> None:
         ("T4=.5s", "time", None, 0.5),
         ("T4=8 FPS", "per_item", "frame", 1 / 8),
         ("T4=8 frames/s", "per_item", "frame", 1 / 8),
+        ("T4=8 frames per second", "per_item", "frame", 1 / 8),
         ("T4=15.43 infer/s", "per_item", "inference", 1 / 15.43),
         ("T4=265 img/s", "per_item", "image", 1 / 265),
         ("T4=20 s/epoch", "per_item", "epoch", 20),
@@ -121,6 +122,19 @@ def test_a_figure_is_read_in_any_usual_unit(text: str, kind: str, item: str | No
     assert (claim.kind, claim.item) == (kind, item)
     assert claim.seconds == pytest.approx(seconds)
     assert claim.match.gpu.key == "t4"
+
+
+def test_a_slower_target_loses_and_a_faster_one_gains() -> None:
+    assert explain_two("TITAN RTX=30 FPS", "AGX Orin 64GB=4 FPS", precision="fp32")["headline"].endswith(
+        "so the Jetson AGX Orin 64GB loses more than the hardware explains."
+    )
+    faster = explain_two("8x V100=15min", "8x A100=6min", precision="fp32")["headline"]
+    assert "so 8x A100 SXM4 40GB gains more than the hardware explains" in faster
+
+
+def test_tf32_is_not_told_twice_where_it_changes_nothing() -> None:
+    said = explain_two("RTX 3090=2.75s", "RTX 4090=1.46s", precision="fp32")["headline"]
+    assert "Bandwidth says 1.08x and FP32 2.32x with TF32 on or off, so this is what the hardware allows." in said
 
 
 @pytest.mark.parametrize(
@@ -161,7 +175,7 @@ def test_any_two_times_get_a_verdict_and_a_sentence(a: float, b: float) -> None:
     [
         (("T4=3s", "A100=1 FPS"), {}, "a time of a whole run, the other a rate per frame"),
         (("T4=3 s/epoch", "A100=1 s/step"), {}, "per epoch"),
-        (("2x T4=3s", "T4=1s"), {}, "2 GPU on the one side, 1 on the other"),
+        (("2x T4=3s", "T4=1s"), {}, "the numbers of GPUs differ (2 on the one side, 1 on the other)"),
         (("T4=3s", "A100=1s"), {"baseline_precision": "fp32"}, "add --target-precision"),
         (("T4=3s", "A100=1s"), {"baseline_batch": 1, "target_batch": 8}, "batch 1 on the one side, 8 on the other"),
         (("T4=3s", "A100=1s"), {"baseline_points": "64", "target_points": "256"}, "points 64"),

@@ -26,9 +26,18 @@ VERDICT_MEANINGS: dict[str, str] = {
                             "be slower.",
     "slower_than_expected": "The target gains less than the hardware allows, or is slower where it should be faster.",
     "beyond_hardware": "The ratio lies more than three times beyond what the hardware allows: something else differs.",
-    "undecided": "Cannot tell: the host or the launches may hide the difference, or the interval covers two verdicts.",
+    "undecided": "Cannot tell: kernel launches or the host may hide the difference, or the interval covers two "
+                 "verdicts.",
     "not_comparable": "The two sides did not do the same work under the same facts: no ratio is given.",
 }
+
+
+def meaning(verdict: str, reason: str | None) -> str:
+    """What a verdict means; an undecided one has a reason of its own where no data sheet covers both sides."""
+    if reason == "no_theory":
+        return f"{conclusion(verdict, reason, '')}."
+    return VERDICT_MEANINGS[verdict]
+
 
 # What a theory ratio is called inside a sentence.
 READING_WORDS: dict[str, str] = {
@@ -102,7 +111,7 @@ def interval(ratio: float, low: float | None, high: float | None) -> str:
 def theory(baseline: str, target: str, ratio: float, readings: Sequence[Mapping[str, Any]]) -> str:
     """What the data sheets say, the way round that `took` tells it, without the full stop; empty without data sheets.
 
-    `readings`: those of the `expected` object. One outside the verdict follows as "if TF32 was on".
+    `readings`: those of the `expected` object. TF32 outside the verdict follows in brackets, unless it says the same.
     """
     power = -1 if _turned(ratio) else 1
     slower, faster = (target, baseline) if _turned(ratio) else (baseline, target)
@@ -121,7 +130,12 @@ def theory(baseline: str, target: str, ratio: float, readings: Sequence[Mapping[
     peaks = [(name, value) for name, value in counted if name != "bandwidth"]
     text = listed([*bandwidth, *_peaks_in_words(peaks, said=bool(bandwidth))])
     tf32 = next((r for r in readings if r["name"] == "tf32" and not r["in_verdict"] and r["ratio"] is not None), None)
-    return capital(f"{text} ({units.ratio(tf32['ratio'] ** power)} if TF32 was on)" if tf32 else text)
+    if tf32 is None:
+        return capital(text)
+    with_tf32 = units.ratio(tf32["ratio"] ** power)
+    if [units.ratio(value) for _, value in peaks] == [with_tf32]:
+        return capital(f"{text} with TF32 on or off")
+    return capital(f"{text} ({with_tf32} if TF32 was on)")
 
 
 def _peaks_in_words(peaks: Sequence[tuple[str, float]], said: bool) -> list[str]:
@@ -152,8 +166,8 @@ def norm(target: str, ratio: float, found: Mapping[str, Any] | None) -> str:
     return f"{what} 99 % lie between {units.ratio(ends[0])} and {units.ratio(ends[1])}"
 
 
-def conclusion(verdict: str, reason: str, target: str) -> str:
-    """What follows from a verdict, as the end of a sentence without its full stop."""
+def conclusion(verdict: str, reason: str, target: str, ratio: float | None = None) -> str:
+    """What follows from a verdict, as the end of a sentence without its full stop. A slower target loses, not gains."""
     if verdict == "as_expected":
         return "so this is what the hardware allows"
     if verdict == "beyond_hardware":
@@ -162,13 +176,14 @@ def conclusion(verdict: str, reason: str, target: str) -> str:
         return {
             "interval": "and the interval covers two verdicts, so this cannot be decided",
             "no_theory": "No data sheet covers both sides, so theory has no say",
-        }.get(reason, "so launches or the host may hide the difference: this cannot be decided")
+        }.get(reason, "so kernel launches or the host may hide the difference: this cannot be decided")
     if verdict not in ("faster_than_expected", "slower_than_expected"):
         raise ValueError(f"verdict {verdict!r} has no conclusion")
     if reason == "inverted":
         return "so the side that is stronger on paper is the slower one: the data sheets do not explain it"
-    amount = "more" if verdict == "faster_than_expected" else "less"
-    return f"so {the(target)} gains {amount} than the hardware explains"
+    loses = ratio is not None and _turned(ratio)
+    amount = "more" if (verdict == "faster_than_expected") != loses else "less"
+    return f"so {the(target)} {'loses' if loses else 'gains'} {amount} than the hardware explains"
 
 
 def other_reading(name: str, ratio: float, measured: float, verdict: str) -> str:
@@ -198,7 +213,7 @@ def headline(
     `readings`: of the `expected` object. `verdict`, `reason`: of `core.analysis.verdict`. `found_norm`: `norm` object.
     """
     said = [part for part in (theory(baseline, target, ratio, readings), norm(target, ratio, found_norm)) if part]
-    end = conclusion(verdict, reason, target)
+    end = conclusion(verdict, reason, target, ratio)
     second = capital(f"{'; '.join(said)}, {end}" if said else end)
     return f"{took(baseline, target, ratio, per_item)}{interval(ratio, low, high)}. {second}."
 

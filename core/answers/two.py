@@ -27,6 +27,7 @@ _SECONDS = {
 }
 _UNITS_IN_WORDS = "us, ms, s, min, h, n X/s, s/X, FPS, TFLOPS or x (times real time)"
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)?\s*")
+_PER = re.compile(r"\s+per\s+", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 # Spellings of one item; any other word stands for itself, without a plural s.
 _ITEMS = {
@@ -101,6 +102,7 @@ def parse_two(text: str) -> Claim:
 
 def _meaning(value: float, unit: str, figure: str) -> tuple[str, str | None, float]:
     """(kind, item, seconds per run or item) of a value in a unit. Raises UserError for an unknown unit."""
+    unit = _PER.sub("/", unit)
     folded = unit.lower()
     if folded in _SECONDS:
         return "time", None, value * _SECONDS[folded]
@@ -190,8 +192,8 @@ def _mismatch(baseline: Claim, target: Claim) -> list[str]:
     if (baseline.kind, baseline.item) != (target.kind, target.item):
         reasons.append(f"the one figure is {_kind_in_words(baseline)}, the other {_kind_in_words(target)}")
     if baseline.match.count != target.match.count:
-        counts = f"{baseline.match.count} GPU on the one side, {target.match.count} on the other"
-        reasons.append(f"{counts}: how they scale is not known")
+        counts = f"{baseline.match.count} on the one side, {target.match.count} on the other"
+        reasons.append(f"the numbers of GPUs differ ({counts}), and how they scale is not known")
     return reasons
 
 

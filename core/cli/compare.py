@@ -13,7 +13,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "compare", help="speedup of a target against a baseline, per matching cell",
         description="Speedup = baseline time / target time, for every pair of cells that did the same work in the same "
-                    "setting, with its 95 %% interval, the theory ratios and a verdict.",
+                    "setting, with its 95 % interval, the theory ratios and a verdict.",
     )
     add_sides(parser, required=True)
     add_filters(parser)

@@ -101,22 +101,22 @@ def _of_stored(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def show(answer: dict[str, Any]) -> None:
     from core import units
-    from core.answers.sentences import VERDICT_MEANINGS, VERDICT_WORDS, conclusion
+    from core.answers.sentences import VERDICT_WORDS, meaning
     from core.cli.output import printable, say
 
     say(answer["headline"])
     if answer.get("conditions"):
         say(answer["conditions"])
     print()
-    meaning = VERDICT_MEANINGS[answer["verdict"]]
-    if answer["verdict_reason"] == "no_theory":
-        meaning = f"Cannot tell: {conclusion('undecided', 'no_theory', '')}."
-    say(f"verdict   {VERDICT_WORDS[answer['verdict']]}: {meaning}")
+    said = meaning(answer["verdict"], answer["verdict_reason"])
+    say(f"verdict   {VERDICT_WORDS[answer['verdict']]}: {said}")
     ratio = answer["measured_ratio"]
     if ratio["value"] is not None:
-        interval = units.ratio_interval(ratio["low"], ratio["high"])
-        kind = f" ({ratio['interval']})" if ratio.get("interval") else ""
-        say(f"measured  {units.ratio(ratio['value'])}, 95 % interval {interval}{kind}; baseline time / target time")
+        what = "reported" if answer["origin"] == "reported" else "measured"
+        interval = "no interval"
+        if ratio["low"] is not None:
+            interval = f"95 % interval {units.ratio_interval(ratio['low'], ratio['high'])} ({ratio['interval']})"
+        say(f"{what}  {units.ratio(ratio['value'])}, {interval}; baseline time / target time")
     _show_theory(answer["expected"])
     _show_norm(answer["norm"])
     _show_stages(answer["stages"])
@@ -144,9 +144,9 @@ def _show_theory(expected: dict[str, Any]) -> None:
                 f"{units.significant(reading['target_value'])} {reading['unit']}{beside}")
     measured = expected["measured_ceilings"]
     if measured and measured["bandwidth"] is not None:
-        say(f"measured  {units.ratio(measured['bandwidth'])}  bandwidth that others measured on these cards")
+        say(f"ceilings  {units.ratio(measured['bandwidth'])}  bandwidth that others measured on these cards")
     if expected["roofline"] is not None:
-        say(f"roofline  {units.ratio(expected['roofline'])}  sum of the floors of its {expected['roofline_of']}")
+        say(f"roofline  {units.ratio(expected['roofline'])}  summed floors (least times) of {expected['roofline_of']}")
 
 
 def _show_norm(norm: dict[str, Any] | None) -> None:
@@ -192,12 +192,14 @@ def _show_ops(ops: list[dict[str, Any]]) -> None:
     rows = [
         [row["op"], row["stage"] or "", units.time_ms(row["device_ms_baseline"]),
          units.time_ms(row["device_ms_target"]), units.ratio(row["ratio"]), units.ratio(row["roofline_ratio"]),
-         units.time_ms(row["lost_ms"]), units.count(row["calls_baseline"]), _only(row["only_in"])]
+         units.time_ms(row["lost_ms"]), units.count(row["calls_baseline"]),
+         f"{units.count(row['launches_baseline'])} / {units.count(row['launches_target'])}", _only(row["only_in"]),
+         row["shapes"] or ""]
         for row in ops[:OPS_SHOWN]
     ]
-    print(f"\noperations with most lost time ({len(ops)} rows; --json has all)")
-    print(table(["op", "stage", "baseline", "target", "ratio", "floor ratio", "lost", "calls", ""], rows,
-                right=range(2, 8)))
+    print(f"\noperations with the largest difference, in one profiled pass ({len(ops)} rows; --json has all)")
+    print(table(["op", "stage", "baseline", "target", "ratio", "floor ratio", "difference", "calls", "launches", "",
+                 "shapes"], rows, right=range(2, 9)))
 
 
 def _only(side: str | None) -> str:
