@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 from builders import DEVICES, GIB, append_records, build_run, cell, encode_run, header, records_of_run, rows_of
 
+from core.cli import main
 from core.errors import UserError
 from core.records import Ceiling, Device, End, RunsFolder, read_run_file
 from core.store import Store, open_app, open_reading, queries, schema
@@ -318,3 +320,37 @@ def test_delete_undo_release_then_rebuild_gives_the_same_rows(tmp_path: Path, mo
         assert rows_of(store) == before
     assert counted == [[RUN, "fp16"], [ids[2], "fp32"], [ids[3], "fp32"], [ids[3], "fp16"], [ids[4], "fp32"],
                        [ids[4], "fp16"]]
+
+
+# --- in the shell ----------------------------------------------------------------------------------------------------
+
+
+def test_the_shell_lists_releases_and_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GAPSCOPE_RUNS", raising=False)
+    db, item = ["--db", str(tmp_path / "results.duckdb")], f"equal-samples:{RUN}:3"
+    build_run(RunsFolder(tmp_path / "runs"), "t4", [cell(wall_ms=EQUAL)])
+    assert main(["quarantine", *db]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{item}  (Tesla T4, runs/{RUN}/run.jsonl line 4)\n  5 repetitions of 10 ms each; expected ")
+    assert "1 item is in quarantine, with 1 cell line" in out
+    assert main(["runs", *db]) == 0
+    assert "1 line in quarantine: python -m core quarantine lists them." in capsys.readouterr().out
+    assert main(["compare", "--baseline", RUN, "--target", RUN, *db]) == 2
+    assert f"{RUN} is in quarantine (5 repetitions of 10 ms each; equal-samples)" in capsys.readouterr().err
+    assert main(["quarantine", "--release", item, *db]) == 2
+    assert "no reason; expected why" in capsys.readouterr().err
+    assert main(["quarantine", "--release", "equal-samples:other", "--reason", "x", *db]) == 2
+    assert f"is not in quarantine; expected {item}" in capsys.readouterr().err
+    assert main(["quarantine", "--release", item, "--reason", "a coarse timer", "--json", *db]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["items"], answer["released"][0]["reason"]) == ([], "a coarse timer")
+    assert main(["quarantine", "--hold", item, *db]) == 0
+    assert "1 item is in quarantine" in capsys.readouterr().out
+
+
+def test_a_named_file_whose_cells_are_all_held_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = build_run(tmp_path / "a.jsonl", "t4", [cell(wall_ms=EQUAL)])
+    assert main(["compare", "--baseline", str(path), "--target", str(path), "--db", str(tmp_path / "r.duckdb")]) == 2
+    assert "a.jsonl is in quarantine (5 repetitions of 10 ms each" in capsys.readouterr().err

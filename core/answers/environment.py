@@ -204,7 +204,7 @@ def _virtualization(a: Run, b: Run) -> Judged:
 RULES = (
     Rule("method", _always("Different measuring methods never enter one ratio.")),
     Rule("device_name", _always("This is the hardware that is compared.")),
-    Rule("uuid_hash", _always("Another board: boards of one type differ by a few percent.")),
+    Rule("uuid_hash", _always("Another board: boards of one type are not quite alike.")),
     Rule("sm_count", _always("Part of the hardware that is compared, or a slice of it.")),
     Rule("memory_bytes", _never("Part of the hardware; it matters only where memory runs out.")),
     Rule("mig", _always("A slice of a card has part of its units and bandwidth.")),

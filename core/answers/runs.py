@@ -24,9 +24,11 @@ def _headline(rows: list[dict[str, Any]]) -> str:
     devices = sorted({row["device"] for row in rows if row["device"]})
     own = sum(row["source"] != "reference" for row in rows)
     cells = sum(row["ok"] or 0 for row in rows)
+    out = sum(row["quarantined"] or 0 for row in rows)
+    held = f" {_count(out, 'line')} in quarantine: python -m core quarantine lists them." if out else ""
     return (
         f"{_count(len(rows), 'run')} ({own} of your own) on {_count(len(devices), 'device type')} with "
-        f"{_count(cells, 'ok cell line')}: {', '.join(devices)}."
+        f"{_count(cells, 'ok cell line')}: {', '.join(devices)}.{held}"
     )
 
 

@@ -217,6 +217,7 @@ def select(store: Store, selection: Selection | str, filters: Filters | None = N
         store = _file_store(path)
         cells, kind, gpu_key, label = queries.cells(store), "file", None, path.name
         if cells.empty:
+            _raise_if_held(store, path.name, None)
             raise UserError(f"{path.name} holds no cell", "a run file with measured cells", "let its sweep finish one")
     else:
         everything = queries.cells(store)
@@ -224,6 +225,7 @@ def select(store: Store, selection: Selection | str, filters: Filters | None = N
         if not runs.empty:
             cells, kind, gpu_key, label = runs, "run", None, chosen.head
         else:
+            _raise_if_held(store, chosen.head, chosen.head)
             cells, gpu_key, label, assumptions = _cells_of_gpu(everything, chosen.head)
             kind = "gpu"
     if kind != "gpu" and cells["gpu_label"].nunique() == 1:
@@ -240,6 +242,20 @@ def select(store: Store, selection: Selection | str, filters: Filters | None = N
     lines = newest_cells(ok)
     failed = _without_ok(kept[kept["status"] != "ok"], ok)
     return Side(chosen, kind, label, gpu_key, lines, failed, store, assumptions)  # type: ignore[arg-type]
+
+
+def _raise_if_held(store: Store, name: str, run_id: str | None) -> None:
+    """Of a run, or a file, that is there but in quarantine: why it does not count."""
+    from core.store import queries
+
+    held = queries.quarantine(store)
+    held = held[held["cells"] > 0] if run_id is None else held[(held["run_id"] == run_id) & (held["cells"] > 0)]
+    if not held.empty:
+        first = held.iloc[0]
+        raise UserError(
+            f"{name} is in quarantine ({first['found']}; {first['rule']})", first["expected"],
+            "look at it, and release it with a reason: python -m core quarantine",
+        )
 
 
 def newest_cells(ok: pd.DataFrame) -> pd.DataFrame:

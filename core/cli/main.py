@@ -12,10 +12,10 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from core.cli import collector, compare, explain, export, ingest, run, runs, specs
+from core.cli import collector, compare, explain, export, ingest, quarantine, run, runs, specs
 from core.errors import UserError
 
-COMMANDS = (run, collector, ingest, export, runs, specs, compare, explain)
+COMMANDS = (run, collector, ingest, quarantine, export, runs, specs, compare, explain)
 FAILURE, USER_MISTAKE, INTERRUPTED = 1, 2, 130
 
 
