@@ -374,6 +374,40 @@ def test_a_packed_file_that_ends_early_keeps_its_complete_lines(place: Place) ->
     assert rows_of(place.store) == place.rebuilt()
 
 
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
+def test_a_file_on_its_way_into_a_shared_folder_waits_without_a_problem(place: Place, name: str) -> None:
+    data = encode_run(RUN, records_of_run("t4", [cell(i + 1.5, process=i) for i in range(20)]))
+    whole = gzip.compress(data, mtime=0) if name.endswith(".gz") else data
+    place.runs.root.mkdir()
+    path = place.runs.root / name
+    awaited = 0
+    for eighth in range(9):
+        path.write_bytes(whole[: len(whole) * eighth // 8])
+        place.cycle()
+        assert queries.problems(place.store).empty
+        awaited += len(queries.waiting(place.store))
+        assert rows_of(place.store) == place.rebuilt()
+    assert awaited == 7
+    assert queries.waiting(place.store).empty
+    assert len(queries.cells(place.store)) == 20
+
+
+def test_a_file_whose_place_is_made_before_its_content_comes_waits(place: Place) -> None:
+    data = encode_run(RUN, records_of_run("t4", [cell(i + 1.5, process=i) for i in range(20)]))
+    place.runs.root.mkdir()
+    path = place.runs.root / "x.jsonl"
+    for eighth in range(8):
+        there = len(data) * eighth // 8
+        path.write_bytes(data[:there] + b"\0" * (len(data) - there))
+        place.cycle()
+        assert queries.problems(place.store).empty
+        assert one(queries.waiting(place.store))["why"] == "its last line has no end"
+    path.write_bytes(data)
+    place.cycle()
+    assert len(queries.cells(place.store)) == 20
+    assert rows_of(place.store) == place.rebuilt()
+
+
 def test_cells_without_their_header_are_named_and_not_shown(place: Place) -> None:
     place.runs.root.mkdir()
     (place.runs.root / "x.jsonl").write_bytes(encode_run(RUN, [cell(), cell(2)], first_seq=3))
