@@ -11,8 +11,7 @@ from core.charts import gap
 from core.charts.tables import gap as gap_tables
 from core.records import PRECISIONS
 from pages.parts import choose, shell, show, stored, view
-
-SAME = "as measured"
+from pages.parts.choose import SAME
 
 shell.start("Gap")
 
@@ -64,6 +63,7 @@ if answer["conditions"]:
 ratio = answer["measured_ratio"]
 if ratio["value"] is None:
     show.dataframe(gap_tables.reasons_table(answer), alt="Why the two sides cannot be compared")
+    show.note(f"Choose other sides or precisions above; {SAME} takes what both sides have in common.")
     st.stop()
 expected, norm = answer["expected"], answer["norm"] or {}
 numbers = st.columns(5)

@@ -47,11 +47,13 @@ if answer is not None:
             st.metric("Reported ratio", units.ratio(ratio), help="Baseline time over target time, as reported.")
             st.metric("Memory bandwidth", units.ratio(expected["bandwidth"]), help="Data sheets, target over baseline.")
             st.metric("FP32 arithmetic", units.ratio(expected["fp32"]), help="Data sheets, target over baseline.")
-            st.metric(
-                "Largest healthy operation",
-                units.ratio((answer["norm"] or {}).get("max")),
-                help="Of the operations timed on these two chips, the one with the largest ratio.",
-            )
+            if answer["norm"]:
+                st.metric(
+                    "Largest healthy operation",
+                    units.ratio(answer["norm"]["max"]),
+                    help="Healthy: single FP32 operations that others timed one by one on these two chips. This is the "
+                    "one with the largest ratio.",
+                )
         with picture:
             show.chart(
                 gap.norm_strip,

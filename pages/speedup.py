@@ -30,8 +30,8 @@ pairs = stored.reported_pairs() if origin == "reported" else []
 if pairs:
     if not shared:
         bar[1].caption(
-            "Two GPU types with the same work are not measured here yet, so this page opens on what others "
-            "report. A run file from a second card changes that: the Data page takes it."
+            "Two GPU types with the same work are not measured here yet, so this page opens on what others report; "
+            "a CPU beside a GPU is under measured. A run file from a second card, on the Data page, changes that."
         )
     show.sentence(pairs[0]["headline"], verdict=pairs[0]["verdict"])
     rows, theory = reported_tables.reported_rows(pairs)
@@ -76,7 +76,7 @@ if len(cells) and (origin == "measured" or not shared):
                 lines,
                 short_name(baseline),
                 speedup_tables.range_finding(bars, baseline),
-                speedup_tables.speedup_conditions(same, bars),
+                speedup_tables.speedup_conditions(same, bars, lines),
                 table=partial(speedup_tables.speedup_table, bars),
                 alt=finding,
                 key="bars",

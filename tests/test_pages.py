@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 import streamlit as st
@@ -291,6 +292,22 @@ def test_a_sweep_without_a_cell_yet_is_shown(visit: OPEN, runs: RunsFolder) -> N
     assert "0 cells measured; ended without a word" in said(visit("Sweep"))
 
 
+def test_a_finished_sweep_leads_to_its_shipped_twin(visit: OPEN, runs: RunsFolder, tmp_path: Path) -> None:
+    shipped, own = "20261130-110000-0000000a", "20261130-120000-0000000c"
+    build_run(tmp_path / "reference" / "runs" / "cpu.jsonl.gz", "cpu", [cell(cuda=False)], run_id=shipped)
+    build_run(runs, "cpu", [cell(2, cuda=False)], run_id=own)
+    app = visit("Sweep")
+    assert "Shipped twin: " in said(app)
+    gap, speedup = app.get("page_link")
+    assert (gap.proto.label, speedup.proto.label) == (
+        "Explain it against its shipped twin",
+        "See it beside the other devices",
+    )
+    explained = said(visit("Gap", **dict(parse_qsl(gap.proto.query_string))))
+    assert f"of run {own} took 2.00x as long as" in explained
+    assert f"of run {shipped}" in explained
+
+
 def test_a_run_file_is_previewed_before_it_counts(visit: OPEN, runs: RunsFolder, tmp_path: Path) -> None:
     data = build_run(tmp_path / "t4.jsonl", "t4", [cell()], run_id="20261130-130000-0000000d").read_bytes()
     app = visit("Data")
@@ -378,9 +395,7 @@ def test_what_goes_wrong_in_a_page_is_one_sentence_and_a_log_entry(
     visit()
     monkeypatch.setattr(stored, "coverage", broken)
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
-    assert app.error[0].value.replace("\\", "").startswith(
-        "This part of the page could not be shown (RuntimeError)"
-    )
+    assert app.error[0].value.replace("\\", "").startswith("This part of the page could not be shown (RuntimeError)")
     assert "secret" not in said(app) + app.error[0].value
     assert not app.exception
     assert any("a secret detail" in str(record.exc_info) for record in caplog.records)

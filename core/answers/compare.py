@@ -366,7 +366,7 @@ def why_nothing(
         if side.lines.empty:
             first = side.failed.iloc[0] if not side.failed.empty else None
             told = f" ({first['status']}: {first['reason']})" if first is not None else ""
-            reasons.append(f"the {name} has no ok cell{told}")
+            reasons.append(f"the {name} has no measured cell{told}")
     if reasons:
         return reasons
     if found.other_method:

@@ -16,6 +16,9 @@ from core.gpus import catalogue
 from core.records import PRECISIONS
 from pages.parts import stored, view
 
+SAME = "as measured"
+"""The precision of a side of the Gap page: none is asked for."""
+
 
 def selector(label: str, gpu_key: Any) -> str:
     """How a device is named in a question: by its catalogue key, else by its label."""
@@ -59,11 +62,16 @@ def work_filters(work: Mapping[str, Any], precision: str = "") -> Filters:
     )
 
 
+def run_name(run_id: str, gpu_label: str) -> str:
+    """A run as an option of `side`, on the page and in its link."""
+    return f"run {run_id} ({short_name(gpu_label)})"
+
+
 def side(label: str, runs: pd.DataFrame, cells: pd.DataFrame, key: str, default: str) -> str:
     """A GPU type (its newest cells) or one run, as the head of a selection."""
     devices = cells.drop_duplicates("gpu_label")
     names = {selector(row["gpu_label"], row["gpu_key"]): short_name(row["gpu_label"]) for row in records(devices)}
     with_cells = runs[runs["run_id"].isin(set(cells["run_id"]))]
     for row in records(with_cells):
-        names[row["run_id"]] = f"run {row['run_id']} ({short_name(row['gpu_label'])})"
+        names[row["run_id"]] = run_name(row["run_id"], row["gpu_label"])
     return view.choice(label, list(names), key=key, default=default, show=lambda option: names[option])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -89,7 +89,12 @@ def empty(what: str, next_step: str, page: str | None = None, link: str = "") ->
     with st.container(border=True):
         st.html(f'<p class="gs-empty"><strong>{html.escape(what)}</strong><br>{html.escape(next_step)}</p>')
         if page is not None:
-            st.page_link(page_info(page).file, label=link or page, icon=page_info(page).icon)
+            page_link(page, link or page)
+
+
+def page_link(page: str, label: str, view: Mapping[str, str] | None = None) -> None:
+    """A link to a page, in a view of it: the values of its query parameters."""
+    st.page_link(page_info(page).file, label=label, icon=page_info(page).icon, query_params=dict(view or {}))
 
 
 def asked(question: Callable[..., T], *arguments: Any, **options: Any) -> T | None:

@@ -14,6 +14,7 @@ import streamlit as st
 
 from core.answers.compare import compare
 from core.answers.coverage import coverage as ask_coverage
+from core.answers.coverage import twin_of_run
 from core.answers.explain import explain
 from core.answers.selection import Filters
 from core.answers.two import explain_two
@@ -90,6 +91,11 @@ def coverage() -> dict[str, Any]:
     return _coverage(version())
 
 
+def twin(run_id: str) -> dict[str, Any] | None:
+    """The shipped run that did the same work as this one, and how the two stand in a sentence."""
+    return _twin(version(), run_id)
+
+
 def compared(baseline: str, target: str, filters: Filters) -> dict[str, Any]:
     return _compared(version(), baseline, target, filters)
 
@@ -142,6 +148,14 @@ def _reported_pairs(data_version: int) -> list[Answer]:
 @st.cache_data(max_entries=2, show_spinner=False)
 def _coverage(data_version: int) -> dict[str, Any]:
     return ask_coverage(store())
+
+
+@st.cache_data(max_entries=20, show_spinner=False)
+def _twin(data_version: int, run_id: str) -> dict[str, Any] | None:
+    try:
+        return twin_of_run(store(), run_id)
+    except UserError:
+        return None  # no usable cell in it yet
 
 
 @st.cache_data(max_entries=200, show_spinner=False)

@@ -10,6 +10,7 @@ import pandas as pd
 from core import units
 from core.answers.matching import FOUNDING_SIZE
 from core.charts.tables.values import Answer
+from core.charts.theme import short_name
 
 
 def workload_parts(cells: pd.DataFrame) -> pd.DataFrame:
@@ -154,7 +155,7 @@ def measured_table(cells: pd.DataFrame) -> pd.DataFrame:
     parts = workload_parts(found)
     return pd.DataFrame(
         {
-            "GPU": found["gpu_label"],
+            "device": found["gpu_label"].map(short_name),
             "tracker": parts["tracker"],
             "frames": found["frames"],
             "size": parts["size"],
@@ -165,10 +166,9 @@ def measured_table(cells: pd.DataFrame) -> pd.DataFrame:
             "p95, ms": found["high_ms"],
             "n": found["repetitions"],
             "processes": found["processes"],
-            "origin": found["origin"],
-            "torch": found["torch"],
-            "date": found["started_at"].str[:10],
             "run": found["run_id"],
+            "torch": found["torch"],
+            "origin": found["origin"],
         }
     )
 

@@ -38,7 +38,7 @@ def speedup_rows(answers: Sequence[Answer], baseline: str, baseline_key: str | N
                     f"{sentences.VERDICT_WORDS[row['verdict']]}",
                 }
             )
-            time = units.time_ms(row["baseline_ms"])
+            time, repetitions = units.time_ms(row["baseline_ms"]), row["n"]["baseline"]
     if not rows:
         return pd.DataFrame(columns=["label", "gpu_key", "ratio", "low", "high", "time", "origin", "detail"])
     frame = pd.DataFrame(rows).sort_values("ratio", ascending=False)
@@ -53,6 +53,7 @@ def speedup_rows(answers: Sequence[Answer], baseline: str, baseline_key: str | N
         "detail": "the baseline",
         "verdict": "",
         "interval": None,
+        "n": repetitions,
     }
     frame = pd.concat([frame, pd.DataFrame([own])]).astype({"low": float, "high": float})
     return frame.sort_values("ratio", ascending=False, kind="stable").reset_index(drop=True)
@@ -108,14 +109,16 @@ def range_finding(rows: pd.DataFrame, baseline: str) -> str:
     return f"{len(others)} devices, from {units.ratio(low)} to {units.ratio(high)} against the {base}"
 
 
-def speedup_conditions(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
-    """Work, precision, kind of interval and what the lines are."""
+def speedup_conditions(cells: pd.DataFrame, rows: pd.DataFrame, theory: pd.DataFrame) -> str:
+    """Work, precision, kind of interval, how many repetitions and what the lines are."""
     kinds = sorted({str(kind) for kind in rows["interval"].dropna()})
     interval = f"95 % intervals {' or '.join(kinds)}" if kinds else "no interval"
     boards = int(cells["uuid_hash"].nunique())
+    low, high = int(rows["n"].min()), int(rows["n"].max())
     return (
-        f"{common_words(cells)}; measured; {interval}; {boards} board{'' if boards == 1 else 's'}; "
-        "long dash bandwidth, short dash arithmetic, both from data sheets"
+        f"{common_words(cells)}; measured; {interval}; n {low}{'' if low == high else f' to {high}'}, "
+        f"{boards} board{'' if boards == 1 else 's'}"
+        + ("; long dash bandwidth, short dash arithmetic, both from data sheets" if len(theory) else "")
     )
 
 

@@ -21,11 +21,11 @@ def run_table(runs: pd.DataFrame) -> pd.DataFrame:
             "ok": runs["ok"],
             "failed": runs["failed"],
             "not possible": runs["not_run"],
-            "origin": runs["origin"],
             "source": runs["source"],
-            "file": runs["file"],
-            "started": runs["started_at"].str.replace("T", " ").str.removesuffix("Z"),
             "torch": runs["torch"],
+            "origin": runs["origin"],
+            "started, UTC": runs["started_at"].str.replace("T", " ").str.removesuffix("Z"),
+            "file": runs["file"],
         }
     )
 
