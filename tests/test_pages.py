@@ -303,9 +303,16 @@ def test_a_finished_sweep_leads_to_its_shipped_twin(visit: OPEN, runs: RunsFolde
         "Explain it against its shipped twin",
         "See it beside the other devices",
     )
-    explained = said(visit("Gap", **dict(parse_qsl(gap.proto.query_string))))
-    assert f"of run {own} took 2.00x as long as" in explained
-    assert f"of run {shipped}" in explained
+    sides = dict(parse_qsl(gap.proto.query_string))
+    app = visit("Gap")
+    assert sides == {
+        "baseline": f"run {shipped} (Builder 3000)",
+        "target": f"run {own} (Builder 3000)",
+        "baseline_precision": "as measured",
+        "target_precision": "as measured",
+    }
+    for key, value in sides.items():
+        assert value in app.selectbox(key=key).options, "a link names what the page offers"
 
 
 def test_a_run_file_is_previewed_before_it_counts(visit: OPEN, runs: RunsFolder, tmp_path: Path) -> None:
