@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from core import units
 from core.answers import sentences
 from core.answers.two import explain_two
 from core.charts import gap, gpus, overview, parts, speedup, theme
@@ -488,6 +489,17 @@ def test_a_running_cell_is_told_in_words() -> None:
     )
 
 
+def test_facts_of_the_environment_have_units_and_three_digits() -> None:
+    rows = [
+        {"name": "power_w while timed", "baseline": 474.9435, "target": 407.04200000000003, "differs": True},
+        {"name": "cudnn", "baseline": 91900, "target": None, "differs": None},
+    ]
+    assert gap_tables.environment_table({"environment": rows}).to_numpy().tolist() == [
+        ["power while timed, W", "475", "407", "yes"],
+        ["cudnn", "91900", units.MISSING, "not recorded"],
+    ]
+
+
 def test_ceilings_are_shares_of_the_figure_they_belong_to() -> None:
     card = {
         "name": "X",
@@ -528,6 +540,7 @@ def test_ceilings_are_shares_of_the_figure_they_belong_to() -> None:
     assert rows["share"].iloc[0] == 0.75
     assert rows["share"].iloc[1] == 0.4
     assert math.isnan(rows["share"].iloc[2]), "no printed figure, no share"
+    assert list(rows["value"]) == ["240 GB/s", "26.0 TFLOP/s", "9.00 TFLOP/s"]
     assert cards_tables.ceiling_finding(card, rows) == (
         "The X reached 75 % of its printed bandwidth and 40 % of its printed arithmetic peak at best"
     )

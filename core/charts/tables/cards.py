@@ -27,12 +27,13 @@ def ceiling_rows(specs: Answer) -> pd.DataFrame:
             ceiling["metric"].replace("dram_bandwidth_", "").replace("dram_bandwidth", "").replace("_", " ").strip()
         )
         metric = metric.replace("tflops", "").replace("lbm effective", "lattice Boltzmann").replace("  ", " ").strip()
+        unit = ceiling["unit"].replace("TFLOPS", "TFLOP/s")
         rows.append(
             {
                 "name": f"{what}, {metric}" if metric else what,
                 "share": ceiling["value"] / printed if printed else None,
-                "value": quantity(ceiling["value"], ceiling["unit"]),
-                "data sheet": quantity(printed, ceiling["unit"]),
+                "value": quantity(ceiling["value"], unit),
+                "data sheet": quantity(printed, unit),
                 "precision": ceiling["precision"],
                 "tool": ceiling["tool"],
                 "source": ceiling["source"],
@@ -63,7 +64,7 @@ def ceiling_finding(specs: Answer, rows: pd.DataFrame) -> str:
 
 _FIELD_NAMES = {
     "gb_s": "GB/s",
-    "tflops": "TFLOPS",
+    "tflops": "TFLOP/s",
     "tops": "TOPS",
     "mhz": "MHz",
     "gb": "GB",

@@ -256,8 +256,8 @@ OP_NUMBERS = (
 
 
 def op_table(answer: Answer) -> pd.DataFrame:
-    """Operations of both sides, most lost time first."""
-    return pd.DataFrame(
+    """Operations of both sides, most lost time first. Norms only where one of them has any."""
+    table = pd.DataFrame(
         [
             {
                 "operation": str(row["op"]).removeprefix("aten::"),
@@ -279,6 +279,7 @@ def op_table(answer: Answer) -> pd.DataFrame:
             for row in answer["op_diff"]
         ]
     )
+    return table.drop(columns=[name for name in ("norm, median", "norm, max") if table[name].isna().all()])
 
 
 def op_note(answer: Answer) -> str:
@@ -297,7 +298,7 @@ def environment_table(answer: Answer) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "fact": row["name"].replace("_", " "),
+                "fact": _fact_name(row["name"]),
                 "baseline": _fact(row["name"], row["baseline"]),
                 "target": _fact(row["name"], row["target"]),
                 "differs": words[row["differs"]],
@@ -308,11 +309,25 @@ def environment_table(answer: Answer) -> pd.DataFrame:
     )
 
 
+_FACT_UNITS = {"mhz": "MHz", "w": "W", "c": "°C"}
+
+
+def _fact_name(name: str) -> str:
+    """A fact in words, its unit behind a comma: "power while timed, W"."""
+    field, _, when = name.partition(" ")
+    words, _, unit = field.rpartition("_")
+    if words and unit in _FACT_UNITS:
+        return f"{words.replace('_', ' ')}{f' {when}' if when else ''}, {_FACT_UNITS[unit]}"
+    return name.replace("_", " ")
+
+
 def _fact(name: str, value: Any) -> str:
     if value is None:
         return units.MISSING
     if name.endswith("_bytes"):
         return units.bytes_size(value)
+    if isinstance(value, float):
+        return units.significant(value)
     return "yes" if value is True else "no" if value is False else str(value)
 
 
