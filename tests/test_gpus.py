@@ -40,7 +40,7 @@ EXPLAINED = {
 
 def test_every_row_is_read_with_its_types() -> None:
     cards = catalogue()
-    assert len(cards) == 149
+    assert len(cards) >= 149  # a new card is one more row
     t4 = cards["t4"]
     assert (t4.name, t4.sm_count, t4.memory_bandwidth_gb_s, t4.fp32_tflops) == ("Tesla T4", 40, 320.0, 8.1)
     assert t4.tf32_tensor_tflops_dense is None
