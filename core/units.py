@@ -76,6 +76,18 @@ def time_ms(value_ms: float | None, unit: str | None = None) -> str:
     return f"{significant(value_ms / TIME_UNITS_MS[chosen])} {chosen}"
 
 
+def duration(value_s: float | None) -> str:
+    """How long somebody waits, in two digits at most: "8 s", "3 min", "4.1 h". No measurement is told this way."""
+    if is_missing(value_s):
+        return MISSING
+    assert value_s is not None
+    if value_s < 99.5:
+        return f"{max(1, round(value_s))} s"
+    if value_s < 99.5 * 60:
+        return f"{round(value_s / 60)} min"
+    return f"{value_s / 3600:.1f} h"
+
+
 def time_interval_ms(low_ms: float | None, high_ms: float | None, unit: str | None = None) -> str:
     """An interval of a time, both ends in one unit: 4.90 ms to 5.10 ms."""
     if low_ms is None or high_ms is None or is_missing(low_ms) or is_missing(high_ms):

@@ -85,6 +85,10 @@ def test_a_chart_has_one_time_unit_for_all_marks() -> None:
         (units.celsius(66), "66 °C"),
         (units.flop_per_byte(2.5), "2.50 FLOP/B"),
         (units.count(43286), "43\u2009286"),
+        (units.duration(0.2), "1 s"),
+        (units.duration(12.4), "12 s"),
+        (units.duration(600), "10 min"),
+        (units.duration(14692), "4.1 h"),
     ],
 )
 def test_units(text: str, expected: str) -> None:
@@ -96,6 +100,7 @@ def test_units(text: str, expected: str) -> None:
     [
         units.significant, units.count, units.ratio, units.time_ms, units.percent, units.bytes_size, units.flops,
         units.gb_s, units.tflops, units.mhz, units.watt, units.joule, units.celsius, units.flop_per_byte,
+        units.duration,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])

@@ -512,7 +512,7 @@ def plan_table(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate 
                 f"{units.bytes_size(cell.predicted_bytes):>9}  {'yes' if cell.with_ops else ''}".rstrip()
             )
     known = [cell.predicted_s for cell in cells if cell.predicted_s is not None]
-    total = f"about {_time(sum(known))} on {rate.name} (rough)" if known and rate else "time not predicted"
+    total = f"about {units.duration(sum(known))} on {rate.name} (rough)" if known and rate else "time not predicted"
     lines.append(f"{len(cells)} cells in {request.processes} process{'es' if request.processes > 1 else ''}, {total}")
     return "\n".join(lines)
 

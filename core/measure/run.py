@@ -305,7 +305,7 @@ class Sweep:
                 "predicted_s": predicted_s, "budget_s": self.request.budget_s}
         again = self.target.before is not None
         self._note("resumed" if again else "plan", f"{len(remaining)} of {len(cells)} cells to measure", data)
-        rough = f", about {units.time_ms(predicted_s * 1e3)} (rough)" if predicted_s is not None else ""
+        rough = f", about {units.duration(predicted_s)} (rough)" if predicted_s is not None else ""
         self.say(f"run {self.target.run_id} on {self.device.name}: {len(remaining)} of {len(cells)} cells{rough}")
         deadline = time.monotonic() + self.request.budget_s if self.request.budget_s is not None else None
         index_of = {cell.key: index for index, cell in enumerate(cells)}

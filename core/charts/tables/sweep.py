@@ -46,15 +46,8 @@ def plan_sentence(plan: Answer) -> str:
     """How many cells, on what, and how long that takes."""
     number = len(plan["cells"])
     device = plan["predicted_for"] or "a device of unknown speed"
-    time = f"about {rough_time(plan['predicted_s'])}" if plan["predicted_s"] else "time not predicted"
+    time = f"about {units.duration(plan['predicted_s'])}" if plan["predicted_s"] else "time not predicted"
     return f"{number} cell{'' if number == 1 else 's'} on {device}: {time} (rough)"
-
-
-def rough_time(seconds: float) -> str:
-    """A predicted duration in the unit that people plan with."""
-    if seconds < 90:
-        return f"{max(round(seconds), 1)} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{units.significant(seconds / 3600, 2)} h"
 
 
 def _ms(seconds: float | None) -> float | None:
