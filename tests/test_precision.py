@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,3 +158,32 @@ def test_a_board_that_another_process_uses_is_told_with_who_and_how_much() -> No
     assert users([other], 0) == {"aa": "pid 4242 with 3.0 GiB"}
     assert users([], 97) == {"aa": "97 % utilisation by processes not visible here"}
     assert users([], 3) == {}
+
+
+# --- a CPU that others use -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("after", "busy"),
+    [
+        ("cpu 180 0 170 240 60 0 0 0", 0.75),  # of 200 ticks that passed, 40 idle and 10 waiting for a disk
+        ("cpu 100 0 100 200 200 0 0 0", 0.0),
+        ("cpu 100 0 100 200 50 0 0 0", None),  # no tick passed
+        ("gibberish", None),
+    ],
+)
+def test_the_share_of_a_cpu_in_use_comes_from_the_ticks_between_two_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, busy: float | None
+) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu 100 0 100 200 50 0 0 0\ncpu0 1 2 3 4\n")
+    monkeypatch.setattr(device.time, "sleep", lambda _: stat.write_text(after + "\n"))
+    assert device.busy_share(0.3, stat) == (None if busy is None else pytest.approx(busy))
+    assert device.busy_share(0.3, tmp_path / "missing") is None
+
+
+def test_a_cpu_that_others_use_is_said_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "busy_share", lambda: 0.6)
+    assert any("60% busy" in warning for warning in device.find("cpu", None).warnings)
+    monkeypatch.setattr(device, "busy_share", lambda: 0.1)
+    assert device.find("cpu", None).warnings == ()

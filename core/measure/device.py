@@ -9,6 +9,7 @@ import importlib
 import os
 import platform
 import shutil
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from core.records import Device, Host, Software, uuid_hash
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host_vgpu", 4: "host_vsga"}
 _BUSY_UTILIZATION_PERCENT = 10
+BUSY_CPU_SHARE = 0.25  # of all cores; half a core of two
+_BUSY_WINDOW_S = 0.3
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ def find(asked: str, nvml: Nvml | None) -> Found:
     if asked == "cpu" or not cuda:
         if asked == "auto" and (driver or _driver_without_nvml()):
             warnings.append(str(no_cuda(torch.__version__, torch.version.cuda, driver or "", _cuda_failure())))
+        busy = busy_share()
+        if busy is not None and busy > BUSY_CPU_SHARE:
+            warnings.append(f"other programs keep the CPU {busy:.0%} busy: times can be several times too long; "
+                            "measure again when it is idle")
         return Found("cpu", cpu_device(), host(), software(driver), None, tuple(warnings))
     index = int(asked[5:]) if asked.startswith("cuda:") else 0
     count = torch.cuda.device_count()
@@ -63,6 +70,25 @@ def find(asked: str, nvml: Nvml | None) -> Found:
         raise UserError(f"device cuda:{index}", f"cuda:0 to cuda:{count - 1}", "try --device auto")
     board_uuid = cuda_uuid(index)
     return Found(f"cuda:{index}", cuda_device(index, board_uuid, nvml), host(), software(driver), board_uuid)
+
+
+def busy_share(window_s: float = _BUSY_WINDOW_S, stat: Path = Path("/proc/stat")) -> float | None:
+    """Share of all cores that is in use during `window_s`, in which this process sleeps; None where it is not told.
+
+    Not the load average: that still counts the sweep that ended half a minute ago.
+    """
+    def ticks() -> tuple[int, int]:
+        fields = [int(text) for text in stat.read_text().split("\n", 1)[0].split()[1:9]]
+        return sum(fields), fields[3] + fields[4]  # all, and idle with waiting for a disk
+
+    try:
+        total, idle = ticks()
+        time.sleep(window_s)
+        total_after, idle_after = ticks()
+    except (OSError, ValueError, IndexError):
+        return None
+    passed = total_after - total
+    return None if passed <= 0 else 1 - (idle_after - idle) / passed
 
 
 def no_cuda(torch_version: str, built_for: str | None, driver: str | None, failure: str | None) -> UserError:
