@@ -135,6 +135,8 @@ def live(run_id: str, seen: tuple[tuple[str, str], ...]) -> None:
         st.progress(min(progress.done / progress.cells, 1.0))
     if job.message and job.state != "done":
         st.warning(show.plain(job.message), icon=":material/info:")
+    for warning in progress.warnings:
+        st.warning(show.plain(warning), icon=":material/info:")
     if job.state in ACTIVE:
         st.button(
             "Stop after this cell",

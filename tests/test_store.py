@@ -17,7 +17,7 @@ from builders import append_records, build_run, cell, rows_of
 
 from core.cli import main
 from core.errors import UserError
-from core.records import End, RunsFolder
+from core.records import End, Note, RunsFolder
 from core.store import AppStore, Store, database_path, open_app, open_reading, queries, schema
 from core.store.export import export_csv, export_run
 from core.store.progress import ProgressReader, run_progress
@@ -385,6 +385,14 @@ def test_progress_is_the_same_from_the_file_and_from_the_rows(
     assert found.running is not None
     assert found.running["index"] == 4
     assert found.state == "open"
+
+
+def test_progress_tells_the_doubts_of_the_runner(database: Path, runs: RunsFolder, nothing: Path) -> None:
+    path = build_run(runs, "t4", [cell()], end=None)
+    append_records(path, [Note("warning", "other programs keep the CPU 60% busy"), Note("resumed", "again")], seq=9)
+    with open_reading(database, reference=nothing) as store:
+        assert run_progress(store, RUN) == run_progress(runs, RUN)
+        assert run_progress(runs, RUN).warnings == ("other programs keep the CPU 60% busy",)
 
 
 def test_progress_follows_a_live_file(runs: RunsFolder) -> None:

@@ -30,6 +30,7 @@ class RunProgress:
     state: str
     reason: str | None
     lines: int
+    warnings: tuple[str, ...] = ()  # what the runner doubts about the whole run, such as a CPU that others use
 
     @property
     def done(self) -> int:
@@ -46,6 +47,7 @@ class _Event:
     event: str | None = None
     data: dict[str, Any] | None = None
     reason: str | None = None
+    text: str | None = None
 
 
 def run_progress(place: RunsFolder | Readable, run_id: str) -> RunProgress:
@@ -88,7 +90,7 @@ def _event_of(raw: bytes) -> _Event | None:
             cell = (line["process"], json.dumps(line["workload"], sort_keys=True))
             return _Event(kind, status=line["status"], cell=cell)
         if kind == "note":
-            return _Event(kind, event=line["event"], data=line.get("data") or {})
+            return _Event(kind, event=line["event"], data=line.get("data") or {}, text=str(line.get("text", "")))
         if kind == "end":
             return _Event(kind, status=line["state"], reason=line.get("reason"))
         return _Event(str(kind))
@@ -106,7 +108,7 @@ def _stored_events(store: Readable, run_id: str) -> list[_Event]:
             events.append(_Event(kind, status=str(row["status"]), cell=cell))
         elif kind == "note":
             data = json.loads(row["data"]) if isinstance(row["data"], str) else {}
-            events.append(_Event(kind, event=str(row["event"]), data=data))
+            events.append(_Event(kind, event=str(row["event"]), data=data, text=str(row["text"])))
         elif kind == "end":
             reason = None if pd.isna(row["reason"]) else str(row["reason"])
             events.append(_Event(kind, status=str(row["status"]), reason=reason))
@@ -120,6 +122,7 @@ def _sum_up(run_id: str, events: Iterable[_Event]) -> RunProgress:
     running: dict[str, Any] | None = None
     state, reason, lines = "open", None, 0
     status: dict[tuple[Any, ...], str] = {}
+    warnings: list[str] = []
     for event in events:
         lines += 1
         if event.kind == "end":
@@ -131,10 +134,14 @@ def _sum_up(run_id: str, events: Iterable[_Event]) -> RunProgress:
                 status[event.cell] = event.status or "failed"
         elif event.kind == "note" and event.event == "plan" and isinstance((event.data or {}).get("cells"), int):
             planned = (event.data or {})["cells"]
+        elif event.kind == "note" and event.event == "warning" and event.text:
+            warnings.append(event.text)
         elif event.kind == "note" and event.event == "cell_started":
             running = event.data
         state, reason = "open", None
     counts = list(status.values())
     ok = counts.count("ok")
     not_run = counts.count("unsupported") + counts.count("skipped")
-    return RunProgress(run_id, planned, ok, len(counts) - ok - not_run, not_run, running, state, reason, lines)
+    return RunProgress(
+        run_id, planned, ok, len(counts) - ok - not_run, not_run, running, state, reason, lines, tuple(warnings)
+    )

@@ -207,11 +207,11 @@ def notes(store: Readable, run_id: str) -> pd.DataFrame:
 
 
 def run_events(store: Readable, run_id: str) -> pd.DataFrame:
-    """The run's lines in order, as far as progress needs them: kind, status, keys of cells, event and data of notes."""
+    """The run's lines in order, as far as progress needs them: kind, status, keys of cells, and what notes say."""
     return _typed(store.frame(
         """
         select l.seq, l.kind, coalesce(c.status, e.state) as status, e.reason, c.process, c.work_key, c.setting_key,
-            n.event, n.data
+            n.event, n.text, n.data
         from line l left join cell c using (run_id, seq) left join note n using (run_id, seq)
         left join run_end e using (run_id, seq) where l.run_id = ? order by l.seq
         """, [run_id],
