@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -40,7 +39,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         arguments = parser().parse_args(argv)
         if arguments.command == "plan" or arguments.plan:
-            return _plan(arguments)
+            print(plan.told(arguments))
+            return 0
         return _run(arguments)
     except UserError as error:
         print(error, file=sys.stderr)
@@ -48,17 +48,6 @@ def main(argv: list[str] | None = None) -> int:
     except (RuntimeError, OSError) as error:
         print(f"the sweep failed: {error}", file=sys.stderr)
         return 1
-
-
-def _plan(arguments: argparse.Namespace) -> int:
-    request = plan.request_from(arguments)
-    rate = plan.rate_of(request.device)
-    cells = plan.expand(request, rate)
-    if arguments.json:
-        print(json.dumps(plan.plan_json(request, cells, rate)))
-    else:
-        print(plan.plan_table(request, cells, rate))
-    return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:

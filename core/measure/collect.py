@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import importlib.util
 import io
-import json
 import os
 import re
 import shlex
@@ -53,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = parser().parse_args(typed)
         if arguments.command == "plan" or arguments.plan:
-            return _plan(arguments)
+            print(plan.told(arguments))
+            return 0
         if arguments.json:
             raise UserError("--json without a plan", "`plan --json`", "the run file is JSON lines already")
         return _measure(arguments)
@@ -231,17 +231,6 @@ class _Sweep(run.Sweep):
         super()._open()
         if begins and self.device.type == "cuda" and not _has("pynvml"):
             self.say("no clocks, power and temperature: nvidia-ml-py is not installed (pip install nvidia-ml-py)")
-
-
-def _plan(arguments: argparse.Namespace) -> int:
-    request = plan.request_from(arguments)
-    rate = plan.rate_of(request.device)
-    cells = plan.expand(request, rate)
-    if arguments.json:
-        print(json.dumps(plan.plan_json(request, cells, rate)))
-    else:
-        print(plan.plan_table(request, cells, rate))
-    return 0
 
 
 def _measure(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +36,7 @@ from core.measure.op_formulas import (
     op_work,
     sampled_elements,
 )
+from core.records import WorkKey
 from core.trackers import registry
 from core.trackers.stages import OTHER, Staged, marked
 
@@ -115,30 +116,7 @@ def count(run: Callable[[], object], model: Staged | None = None) -> WorkCount:
     return counter.result()
 
 
-class Work(Protocol):
-    """The fields of a work key that decide the amount of work."""
-
-    @property
-    def tracker(self) -> str: ...
-    @property
-    def variant(self) -> str | None: ...
-    @property
-    def frames(self) -> int: ...
-    @property
-    def height(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def points(self) -> int | None: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def iterations(self) -> int | None: ...
-    @property
-    def query_chunk(self) -> int | None: ...
-
-
-def count_tracker(work: Work) -> WorkCount:
+def count_tracker(work: WorkKey) -> WorkCount:
     """Count one forward pass of a registered tracker in fp32 on the meta device: no arithmetic, no GPU.
 
     Raises UserError for an unknown tracker or a size that it cannot take.

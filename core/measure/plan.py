@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib.util
+import json
 import os
 import random
 import shutil
@@ -474,6 +475,14 @@ def usable_cores() -> int:
 
 
 # --- showing a plan --------------------------------------------------------------------------------------------------
+
+
+def told(arguments: argparse.Namespace) -> str:
+    """The plan that the parsed options ask for: a table, or with `arguments.json` one JSON document."""
+    request = request_from(arguments)
+    rate = rate_of(request.device)
+    cells = expand(request, rate)
+    return json.dumps(plan_json(request, cells, rate)) if arguments.json else plan_table(request, cells, rate)
 
 
 def plan_json(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate | None) -> dict[str, Any]:

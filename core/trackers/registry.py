@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from core.errors import UserError
 from core.records.model import WorkKey
@@ -82,29 +82,6 @@ TRACKERS: Mapping[str, TrackerInfo] = MappingProxyType({
 })
 
 
-class Work(Protocol):
-    """The fields of a work key that decide the amount of work; `core.records.WorkKey` has them."""
-
-    @property
-    def tracker(self) -> str: ...
-    @property
-    def variant(self) -> str | None: ...
-    @property
-    def frames(self) -> int: ...
-    @property
-    def height(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def points(self) -> int | None: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def iterations(self) -> int | None: ...
-    @property
-    def query_chunk(self) -> int | None: ...
-
-
 def selectors() -> tuple[str, ...]:
     """Every `tracker:variant` in registry order."""
     return tuple(f"{info.name}:{variant}" for info in TRACKERS.values() for variant in info.variants)
@@ -149,7 +126,7 @@ def work_key(selector: str, frames: int, height: int, width: int, points: int, b
     )
 
 
-def build_options(info: TrackerInfo, work: Work) -> dict[str, int]:
+def build_options(info: TrackerInfo, work: WorkKey) -> dict[str, int]:
     """Keyword arguments of the tracker's `build` that a work key holds; the registered default where it says None."""
     return {
         "iterations": info.iterations if work.iterations is None else work.iterations,
@@ -157,7 +134,7 @@ def build_options(info: TrackerInfo, work: Work) -> dict[str, int]:
     }
 
 
-def estimate(work: Work) -> Estimate:
+def estimate(work: WorkKey) -> Estimate:
     """What one forward pass will take, from closed formulas: for planning, without torch, within microseconds.
 
     Raises UserError for an unknown tracker. Flops are within 10 % of the counted ones (a test asserts it).
