@@ -132,6 +132,11 @@ with st.expander(gap_tables.op_label(answer), key="ops", on_change="rerun", type
         show.dataframe(gap_tables.op_table(answer), alt="Operations of both sides", column_config=formats)
 with st.expander("Environment of both runs", key="environment", on_change="rerun", type="compact") as box:
     if box.open:
+        first, second = (answer[side]["run_id"] for side in ("baseline", "target"))
+        told = show.asked(stored.environment_diff, first, second) if first != second else None
+        if told is not None:
+            show.note(told["headline"])
+            show.dataframe(gap_tables.difference_table(told), alt="What differs and whether it can matter")
         show.dataframe(gap_tables.environment_table(answer), alt="Environment of both runs, differences first")
 with st.expander("What this rests on", key="rests", on_change="rerun", type="compact") as box:
     if box.open:

@@ -376,6 +376,18 @@ def test_a_mixed_file_comes_in_only_when_its_good_lines_are_asked_for(visit: OPE
     wait_until(lambda: len(queries.runs(stored.store())) == 1)
 
 
+def test_the_gap_page_says_which_differences_of_two_runs_can_matter(visit: OPEN, runs: RunsFolder) -> None:
+    two_gpus(runs)
+    app = visit("Gap", baseline="t4", target="h200-sxm-141gb")
+    app.session_state["environment"] = True
+    app.run()
+    assert not app.exception
+    table = next(frame.value for frame in app.dataframe if "can it matter" in frame.value.columns)
+    assert table["can it matter"].iloc[0] == "yes"
+    row = table[table["what differs"] == "device name"].iloc[0]
+    assert (row["baseline"], row["target"]) == ("Tesla T4", "NVIDIA H200")
+
+
 def test_the_data_page_offers_the_collector_with_its_commands(visit: OPEN) -> None:
     app = visit("Data")
     assert not app.code

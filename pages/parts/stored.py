@@ -15,6 +15,7 @@ import streamlit as st
 from core.answers.compare import compare
 from core.answers.coverage import coverage as ask_coverage
 from core.answers.coverage import twin_of_run
+from core.answers.environment import environment_diff as ask_environment_diff
 from core.answers.explain import explain
 from core.answers.selection import Filters
 from core.answers.two import explain_two
@@ -100,6 +101,10 @@ def compared(baseline: str, target: str, filters: Filters) -> dict[str, Any]:
     return _compared(version(), baseline, target, filters)
 
 
+def environment_diff(run_a: str, run_b: str) -> dict[str, Any]:
+    return _environment_diff(version(), run_a, run_b)
+
+
 def explained(baseline: str, target: str, filters: Filters) -> dict[str, Any]:
     return _explained(version(), baseline, target, filters)
 
@@ -161,6 +166,11 @@ def _twin(data_version: int, run_id: str) -> dict[str, Any] | None:
 @st.cache_data(max_entries=200, show_spinner=False)
 def _compared(data_version: int, baseline: str, target: str, filters: Filters) -> dict[str, Any]:
     return compare(store(), baseline, target, filters)
+
+
+@st.cache_data(max_entries=40, show_spinner=False)
+def _environment_diff(data_version: int, run_a: str, run_b: str) -> dict[str, Any]:
+    return ask_environment_diff(store(), run_a, run_b)
 
 
 @st.cache_data(max_entries=40, show_spinner=False)

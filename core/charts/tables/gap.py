@@ -309,6 +309,24 @@ def environment_table(answer: Answer) -> pd.DataFrame:
     )
 
 
+def difference_table(told: Answer) -> pd.DataFrame:
+    """What differs between two runs, what can matter first. `told`: core.answers.environment.environment_diff."""
+    words = {True: "yes", False: "no", None: "cannot tell"}
+    return pd.DataFrame(
+        [
+            {
+                "what differs": _fact_name(row["field"]),
+                "baseline": _fact(row["field"], row["a"]),
+                "target": _fact(row["field"], row["b"]),
+                "can it matter": words[row["matters"]],
+                "why": row["why"],
+            }
+            for row in told["rows"]
+        ],
+        columns=["what differs", "baseline", "target", "can it matter", "why"],
+    )
+
+
 _FACT_UNITS = {"mhz": "MHz", "w": "W", "c": "°C"}
 
 
