@@ -6,7 +6,7 @@ from core.answers import collector
 from core.charts.tables import stored as stored_tables
 from core.store import quarantine, queries, uploads
 from core.store.export import export_csv, export_run
-from pages.parts import shell, show, stored, view
+from pages.parts import shell, show, stored, twin, view
 
 ROUND = "upload_round"
 
@@ -125,6 +125,7 @@ else:
         on_click="ignore",
         width="stretch",
     )
+    twin.next_steps(run_id)
 
 
 # --- out: undo, delete, restore ---

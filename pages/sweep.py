@@ -12,7 +12,7 @@ from core.records import PRECISIONS
 from core.store import jobs, queries
 from core.store.progress import RunProgress, run_progress
 from core.trackers import registry
-from pages.parts import choose, planned, shell, show, stored, view
+from pages.parts import planned, shell, show, stored, twin, view
 
 ACTIVE = ("running", "queued")
 STATE_WORDS = {
@@ -159,27 +159,9 @@ def live(run_id: str, seen: tuple[tuple[str, str], ...]) -> None:
     if spec is not None:
         st.vega_lite_chart(spec=spec, theme=None, alt=finding, key="live_chart")
     if progress.ok and job.state not in ACTIVE:
-        next_steps(run_id)
+        twin.next_steps(run_id)
     if len(table):
         show.dataframe(table, alt="Cells of this run, newest first")
-
-
-def next_steps(run_id: str) -> None:
-    """How a run that ended stands against the shipped run of the same work, and the pages that say more."""
-    runs = stored.runs()
-    label = runs.loc[runs["run_id"] == run_id, "gpu_label"]
-    twin = stored.twin(run_id)
-    if twin is None or label.empty:
-        return
-    show.note(twin["headline"])
-    sides = {
-        "baseline": choose.run_name(twin["run_id"], twin["gpu"]),
-        "target": choose.run_name(run_id, label.iloc[0]),
-        "baseline_precision": choose.SAME,
-        "target_precision": choose.SAME,
-    }
-    show.page_link("Gap", "Explain it against its shipped twin", sides)
-    show.page_link("Speedup", "See it beside the other devices", {"origin": "measured"})
 
 
 def plan_and_start() -> None:

@@ -388,6 +388,18 @@ def test_the_gap_page_says_which_differences_of_two_runs_can_matter(visit: OPEN,
     assert (row["baseline"], row["target"]) == ("Tesla T4", "NVIDIA H200")
 
 
+def test_an_uploaded_run_is_set_beside_the_shipped_run_of_the_same_work(
+    visit: OPEN, runs: RunsFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = runs.root.parent / "reference" / "runs"
+    shipped = build_run(RunsFolder(reference), "h200-sxm-141gb", [cell()], run_id="20261130-110000-0000000b")
+    shipped.rename(reference / "h200.jsonl")
+    build_run(runs, "t4", [cell(scale=10)], run_id="20261130-100000-0000000a")
+    app = visit("Data", run="20261130-100000-0000000a")
+    assert "10.0x as long" in said(app)
+    assert "10.0x as long" not in said(visit("Data", run="20261130-110000-0000000b"))
+
+
 def test_the_data_page_offers_the_collector_with_its_commands(visit: OPEN) -> None:
     app = visit("Data")
     assert not app.code

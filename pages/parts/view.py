@@ -61,7 +61,9 @@ def choice(
     start = default if default is not None and default in options else options[0]
     shown = {show(option): option for option in options}
     asked = st.query_params.get(key)
-    if asked is not None and asked not in shown:
+    if asked is not None and asked in options and asked not in shown:
+        st.session_state[key] = asked  # a link made by hand, with the id alone
+    elif asked is not None and asked not in shown:
         near = _nearest(asked, list(shown))
         st.session_state[key] = shown[near] if near else start
         _remember(f"{label.lower()} {asked[:60]!r} does not exist here, {show(st.session_state[key])!r} is shown")
