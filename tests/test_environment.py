@@ -88,6 +88,8 @@ def busy(share: float) -> Any:
          {"settings.untouched.conv_fp32": True}),
         ({"settings": {"environment": {}}}, {"settings": {"environment": {"CUDA_LAUNCH_BLOCKING": "1"}}},
          {"settings.environment.CUDA_LAUNCH_BLOCKING": True}),
+        ({"settings": {}}, {"settings": {"allow_fp16_reduced_precision_reduction": True}},
+         {"settings.allow_fp16_reduced_precision_reduction": None}),
         ({"settings": {"precision_api": "a"}}, {"settings": {"precision_api": "b"}},
          {"settings.precision_api": False}),
         ({}, {"board": "second"}, {"uuid_hash": True}),

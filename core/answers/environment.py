@@ -241,7 +241,17 @@ def _setting_rules(a: dict[str, Any], b: dict[str, Any]) -> list[Rule]:
         for path, value in _flat("settings", run["settings"]):
             run[path] = value
             names[path] = None
-    return [Rule(name, _judge_setting(name)) for name in sorted(names)]
+    return [Rule(name, _where_recorded(name, _judge_setting(name))) for name in sorted(names)]
+
+
+def _where_recorded(name: str, judge: Callable[[Run, Run], Judged]) -> Callable[[Run, Run], Judged]:
+    """A setting that one run did not write down says nothing; a variable of the environment that is absent is unset."""
+    def asked(a: Run, b: Run) -> Judged:
+        if None in (a.get(name), b.get(name)) and ".environment." not in name:
+            return None, "One of the runs did not record it."
+        return judge(a, b)
+
+    return asked
 
 
 def _flat(path: str, value: Any) -> list[tuple[str, Any]]:
