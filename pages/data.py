@@ -1,5 +1,7 @@
 """Data: run files in, looked at before they count; runs listed, exported, taken back."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from core.answers import collector
@@ -162,30 +164,23 @@ def hold(item: str) -> None:
 if len(runs) and last.button("Delete", icon=":material/delete:", key="delete", width="stretch"):
     confirm_delete(run_id)
 
+def row(text: str, act: Callable[[str], None], name: str, label: str, icon: str) -> None:
+    """A line of text and the button that acts on what it names; `name` makes the button's key, too."""
+    left, right = st.columns([10, 2], vertical_alignment="center")
+    left.text(text)
+    key = f"{act.__name__}_{name}"
+    right.button(label, icon=f":material/{icon}:", on_click=act, args=[name], key=key, width="stretch")
+
+
 history = uploads.history(folder)
 if history:
     st.subheader("Uploads", anchor=False)
     for record in history[:10]:
-        left, right = st.columns([10, 2], vertical_alignment="center")
-        left.text(stored_tables.upload_words(record))
+        words = stored_tables.upload_words(record)
         if record.active:
-            right.button(
-                "Undo",
-                icon=":material/undo:",
-                on_click=undo,
-                args=[record.upload_id],
-                key=f"undo_{record.upload_id}",
-                width="stretch",
-            )
+            row(words, undo, record.upload_id, "Undo", "undo")
         else:
-            right.button(
-                "Bring back",
-                icon=":material/redo:",
-                on_click=redo,
-                args=[record.upload_id],
-                key=f"redo_{record.upload_id}",
-                width="stretch",
-            )
+            row(words, redo, record.upload_id, "Bring back", "redo")
 held = queries.quarantine(store, released=True)
 if len(held):
     st.subheader("Quarantine", anchor=False)
@@ -207,30 +202,12 @@ if len(held):
             width="stretch",
         )
     for item in stored_tables.released(held):
-        left, right = st.columns([10, 2], vertical_alignment="center")
-        left.text(stored_tables.released_words(held, item))
-        right.button(
-            "Hold back",
-            icon=":material/lock:",
-            on_click=hold,
-            args=[item],
-            key=f"hold_{item}",
-            width="stretch",
-        )
+        row(stored_tables.released_words(held, item), hold, item, "Hold back", "lock")
 hidden = queries.hidden_runs(store)
 if hidden:
     st.subheader("Deleted runs", anchor=False)
     for name in hidden[:10]:
-        left, right = st.columns([10, 2], vertical_alignment="center")
-        left.text(name)
-        right.button(
-            "Restore",
-            icon=":material/restore_from_trash:",
-            on_click=restore,
-            args=[name],
-            key=f"restore_{name}",
-            width="stretch",
-        )
+        row(name, restore, name, "Restore", "restore_from_trash")
 problems = queries.problems(store)
 if len(problems):
     with st.expander(

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from core.measure.op_formulas import OpWork
-from core.measure.profile import REST, busy_ms, layout_name, limited, read_trace, short_kernel_name
-from core.records import Op
+from core.measure.profile import busy_ms, layout_name, limited, read_trace, short_kernel_name
+from core.records import REST_OP, Op
 
 CONV = {
     "Input Dims": [[1, 3, 8, 8], [4, 3, 3, 3], [], [], [], [], []],
@@ -161,7 +161,7 @@ def test_a_table_that_is_too_long_keeps_the_largest_and_sums_the_rest_by_stage()
     short = limited(ops, most=6)
     assert len(short) == 6
     assert [op.op for op in short[:4]] == ["aten::op9", "aten::op8", "aten::op7", "aten::op6"]
-    rest = {op.stage: op for op in short if op.op == REST}
+    rest = {op.stage: op for op in short if op.op == REST_OP}
     assert rest["encoder"].device_ms == 1 + 3 + 5
     assert rest["other"].flops == 30
     assert limited(ops) == tuple(ops)

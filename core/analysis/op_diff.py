@@ -16,12 +16,12 @@ import pandas as pd
 
 from core.analysis.norms import NORM_PRECISIONS, norm, op_class
 from core.analysis.roofline import Ceilings, roofline
+from core.records import REST_OP
 
 KEY = ("op", "stage", "shapes", "dtypes", "layout", "scalars")
 _DTYPES = KEY.index("dtypes")
 _SUMS = ("calls", "device_ms", "launches", "flops", "other_flops", "bytes")
 Key = tuple[str, ...]
-REST = "(rest)"
 """The row of an op table that sums what was cut off: its two sides hold different operations."""
 
 COLUMNS = (
@@ -153,7 +153,7 @@ def op_diff(
     left, right = table["device_ms_baseline"], table["device_ms_target"]
     # An operation that the other side did not run took no time there; one that nobody timed stays unknown.
     table["lost_ms"] = left.mask(table["only_in"] == "target", 0.0) - right.mask(table["only_in"] == "baseline", 0.0)
-    comparable = table["op"] != REST
+    comparable = table["op"] != REST_OP
     table["ratio"] = _ratio(left, right).where(comparable)
     table["roofline_ratio"] = _ratio(table["floor_ms_baseline"], table["floor_ms_target"]).where(comparable)
     table["op_class"] = [

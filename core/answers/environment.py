@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from core.store import Store
 
 KERNEL_BOUND = 0.9
-"""From this share of kernel time in wall time on, the host has no say (DESIGN.md 7)."""
+"""From this share of kernel time in wall time on, the host has no say: see the repeats in docs/benchmarks.md."""
 
 FULL_CLOCK = 0.9
 """Below this share of its maximum clock a card was held back while timed."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from core.answers.json_values import json_value, records
 from core.answers.selection import SETTING_FIELDS, WORK_FIELDS, Selection, Side
+from core.trackers.registry import FOUNDING_SIZE
 
-FOUNDING_SIZE = (47, 256, 256, 256)
 """frames, height, width, points of the founding case: the work that explain takes where it is common."""
 
 

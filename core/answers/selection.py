@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from core.errors import UserError
 from core.records import ORIGINS, PRECISIONS, RunHeader, SettingKey, WorkKey, valid_run_id
+from core.trackers.registry import parse_resolution
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,14 +159,6 @@ def parse_filters(
         execution=tuple(execution or ()),
         origin=tuple(parse_choice(word, "origin", ORIGINS) for word in origin or ()),
     )
-
-
-def parse_resolution(text: str) -> tuple[int, int]:
-    """`256` or `256x384` (height x width) -> (height, width)."""
-    match = re.fullmatch(r"(\d{1,6})(?:\s*[x×]\s*(\d{1,6}))?", text.strip().lower())
-    if not match or int(match[1]) < 1 or int(match[2] or 1) < 1:
-        raise UserError(f"resolution {text!r}", "a size such as 256 or 256x384 (height x width)")
-    return int(match[1]), int(match[2] or match[1])
 
 
 def parse_count(text: str, name: str) -> int:

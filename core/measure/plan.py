@@ -56,7 +56,7 @@ class Size:
         return f"{self.frames}f {self.height}x{self.width} {self.points}p{batch}"
 
 
-FOUNDING_SIZE = Size(47, 256, 256, 256)
+FOUNDING_SIZE = Size(*registry.FOUNDING_SIZE)
 """The size of the founding case; where it is among the sizes of a sweep, it is the centre."""
 
 
@@ -224,7 +224,7 @@ def request_from(arguments: argparse.Namespace) -> SweepRequest:
 
     sizes = _sizes(
         values("frames", preset.frames, lambda text: _count(text, "frames")),
-        values("resolution", preset.resolutions, parse_resolution),
+        values("resolution", preset.resolutions, registry.parse_resolution),
         values("points", preset.points, lambda text: _count(text, "points")),
         values("batch", preset.batches, lambda text: _count(text, "batch", MAX_BATCH)),
         star=not sizes_given or bool(arguments.star),
@@ -273,15 +273,6 @@ def check(request: SweepRequest) -> None:
                             "check the path given to --video")
         if importlib.util.find_spec("av") is None:
             raise UserError("PyAV is not installed", "the package `av` for --video", "run `pip install av`")
-
-
-def parse_resolution(text: str) -> tuple[int, int]:
-    """"256" is (256, 256), "256x384" is height 256, width 384."""
-    parts = text.lower().replace("\u00d7", "x").split("x")
-    if len(parts) not in (1, 2):
-        raise UserError(f"resolution {text!r}", "N or HEIGHTxWIDTH, such as 256 or 256x384")
-    sides = [_count(part, "resolution") for part in parts]
-    return sides[0], sides[-1]
 
 
 def parse_duration_s(text: str, name: str) -> float:

@@ -17,11 +17,10 @@ from typing import Any
 
 from core.measure.op_formulas import MAYBE_VIEWS, NOTHING, UNKNOWN, OpWork, base_name, op_work
 from core.measure.timing import Clock
-from core.records import Op
+from core.records import REST_OP, Op
 from core.trackers.stages import OTHER, PROFILER_PREFIX, Staged, marked
 
 MAX_OPS = 2_000
-REST = "(rest)"
 _MAX_KERNEL_NAME, _MAX_SCALAR, _MAX_KERNELS = 240, 160, 40
 _HOST_CALLS = ("cuda_runtime", "cuda_driver")
 _DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -122,7 +121,7 @@ def limited(ops: Sequence[Op], most: int = MAX_OPS) -> tuple[Op, ...]:
     for op in ordered[keep:]:
         known = rest.get(op.stage)
         rest[op.stage] = _joined(known, op) if known else Op(
-            op=REST, stage=op.stage, calls=op.calls, device_ms=op.device_ms, launches=op.launches,
+            op=REST_OP, stage=op.stage, calls=op.calls, device_ms=op.device_ms, launches=op.launches,
             flops=op.flops, other_flops=op.other_flops, bytes=op.bytes,
         )
     return (*ordered[:keep], *rest.values())
@@ -292,7 +291,7 @@ def _joined(first: Op, second: Op) -> Op:
     def total(a: Any, b: Any) -> Any:
         return None if a is None or b is None else a + b
 
-    kernels = tuple(dict.fromkeys((*first.kernels, *second.kernels))) if first.op != REST else ()
+    kernels = tuple(dict.fromkeys((*first.kernels, *second.kernels))) if first.op != REST_OP else ()
     return replace(
         first, calls=first.calls + second.calls, device_ms=total(first.device_ms, second.device_ms),
         kernels=kernels[:_MAX_KERNELS], launches=total(first.launches, second.launches),

@@ -58,8 +58,7 @@ SETTLED = ("ok", "oom", "unsupported", "skipped")
 """A cell with such a line is not measured again when the run is resumed; failed and timeout are."""
 
 MAX_FAILED_STARTS = 3
-# Kineto then detaches CUPTI after each pass; otherwise a light pass still pays for the heavy one before it
-# (bf16 at the founding size on an H200: 118 against 191 ms, 82 unprofiled).
+# Kineto then detaches CUPTI after each pass; otherwise a light pass still pays for the heavy one before it.
 PROFILER_VARIABLES = {"TEARDOWN_CUPTI": "1"}
 # Of a cell's share of the budget; the rest is for the first call, the profiled pass and the start of workers.
 _WARMUP_SHARE, _SAMPLE_SHARE = 0.25, 0.5

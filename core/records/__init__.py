@@ -5,6 +5,7 @@ from core.records.model import (
     METHOD,
     ORIGINS,
     PRECISIONS,
+    REST_OP,
     SCHEMA,
     STATUSES,
     Ceiling,
@@ -41,7 +42,7 @@ from core.records.run_file import (
 from core.records.runs_folder import Runner, RunsFolder, device_lock, last_line, process_started
 
 __all__ = [
-    "LINE_KINDS", "METHOD", "ORIGINS", "PRECISIONS", "SCHEMA", "STATUSES",
+    "LINE_KINDS", "METHOD", "ORIGINS", "PRECISIONS", "REST_OP", "SCHEMA", "STATUSES",
     "Ceiling", "Cell", "Device", "End", "Host", "Line", "Note", "Op", "OpTrial", "Parsed", "RecordError", "RunFile",
     "RunHeader", "RunWriter", "Runner", "RunsFolder", "SettingKey", "Software", "Stage", "Telemetry", "Unknown",
     "WorkKey", "Workload",

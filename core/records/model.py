@@ -176,6 +176,10 @@ class Stage:
     extra: Mapping[str, Any] = _extra()
 
 
+REST_OP = "(rest)"
+"""Name of the row that sums the operations beyond the limit of a table; it is no operation and has no ratio."""
+
+
 @dataclass(frozen=True)
 class Op:
     """Totals of one distinct op key over one profiled forward pass; children fold into the top-level op."""

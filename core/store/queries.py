@@ -14,7 +14,7 @@ from core.store import schema
 from core.store.plausibility import MEANS
 
 MAX_PROFILED_RATIO = 1.2
-"""Host gap is stated only when the profiled pass took at most this many times the wall median (DESIGN.md 2)."""
+"""Host gap is stated only when the profiled pass took at most this many times the wall median (docs/method.md)."""
 
 _WHOLE_NUMBERS = (
     "points", "iterations", "query_chunk", "window", "peak_bytes", "reserved_bytes", "alloc_retries", "calls", "flops",
@@ -312,11 +312,6 @@ def sources(store: Readable) -> pd.DataFrame:
         "select source, place, file, upload_id, offset_bytes, size_bytes, lines, problems, done from source "
         "order by rank"
     ))
-
-
-def run_ids_of(store: Readable, source: str) -> list[str]:
-    """Runs that a source holds (all or some lines of), by the key that `sources` and `runs` give it."""
-    return store.frame("select run_id from source_run where source = ? order by run_id", [source])["run_id"].tolist()
 
 
 def conflicts_of(store: Readable, source: str) -> int:

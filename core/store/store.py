@@ -19,7 +19,7 @@ import pandas as pd
 
 import core
 from core.errors import UserError
-from core.records import RunsFolder, now_utc, read_run_file
+from core.records import RunsFolder, read_run_file
 from core.store import schema
 from core.store.ingest import Ingester, Progress, RunFilter
 from core.store.lock import CannotWriteError, DatabaseLock, LockHeldError, holder_of
@@ -105,7 +105,6 @@ class Status:
 
     running: bool
     data_version: int
-    last_commit_at: str | None
     errors: tuple[str, ...]
     notices: tuple[str, ...]
 
@@ -119,7 +118,6 @@ class AppStore(Store):
     ) -> None:
         super().__init__(connection, runs=runs, reference=reference, lock=lock, notices=notices)
         self._stop = threading.Event()
-        self._last_commit_at: str | None = None
         self._failure: str | None = None
         self._ingester = Ingester(connection, runs=runs, reference=reference, on_commit=self._committed)
         self._ingester.refresh_gpu_keys()
@@ -133,7 +131,7 @@ class AppStore(Store):
         if self._failure is not None:
             errors.append(self._failure)
         return Status(
-            self._thread.is_alive(), self._version, self._last_commit_at, tuple(errors),
+            self._thread.is_alive(), self._version, tuple(errors),
             (*self.notices, *self._ingester.notices),
         )
 
@@ -155,7 +153,6 @@ class AppStore(Store):
 
     def _committed(self) -> None:
         self._bump()
-        self._last_commit_at = now_utc()
 
     def _write_ingested(self) -> None:
         """Tell waiting commands how far every source is in. Not durable: a new app writes it anew."""

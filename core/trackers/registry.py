@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -80,6 +81,18 @@ TRACKERS: Mapping[str, TrackerInfo] = MappingProxyType({
         plan=local4d_plan.estimate,
     ),
 })
+
+
+FOUNDING_SIZE = (47, 256, 256, 256)
+"""frames, height, width, points of the founding case: the centre of sweeps, and what comparisons take first."""
+
+
+def parse_resolution(text: str) -> tuple[int, int]:
+    """`256` or `256x384` (height x width) -> (height, width). Raises UserError for anything else."""
+    match = re.fullmatch(r"(\d{1,6})(?:\s*[x×]\s*(\d{1,6}))?", text.strip().lower())
+    if not match or int(match[1]) < 1 or int(match[2] or 1) < 1:
+        raise UserError(f"resolution {text[:40]!r}", "a whole number such as 256, or a size such as 256x384 (height x width)")
+    return int(match[1]), int(match[2] or match[1])
 
 
 def selectors() -> tuple[str, ...]:

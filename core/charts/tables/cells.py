@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from core import units
-from core.answers.matching import FOUNDING_SIZE
 from core.charts.tables.values import Answer
 from core.charts.theme import short_name
+from core.trackers.registry import FOUNDING_SIZE
 
 
 def workload_parts(cells: pd.DataFrame) -> pd.DataFrame:
