@@ -91,7 +91,7 @@ def parse_resolution(text: str) -> tuple[int, int]:
     """`256` or `256x384` (height x width) -> (height, width). Raises UserError for anything else."""
     match = re.fullmatch(r"(\d{1,6})(?:\s*[x×]\s*(\d{1,6}))?", text.strip().lower())
     if not match or int(match[1]) < 1 or int(match[2] or 1) < 1:
-        raise UserError(f"resolution {text[:40]!r}", "a whole number such as 256, or a size such as 256x384 (height x width)")
+        raise UserError(f"resolution {text[:40]!r}", "a whole number such as 256, or 256x384 (height x width)")
     return int(match[1]), int(match[2] or match[1])
 
 
