@@ -23,7 +23,8 @@ PACKAGES = {
     "analysis": {"numpy", "pandas"}, "measure": {"torch", "numpy", "pynvml", "av"},
     "trackers": {"torch"},
 }
-STDLIB_ONLY = {"core/trackers/registry.py", "core/trackers/stages.py", "core/trackers/__init__.py",
+STDLIB_ONLY = {"core/trackers/registry.py", "core/trackers/info.py", "core/trackers/plan.py", "core/trackers/stages.py",
+               "core/trackers/__init__.py", "core/trackers/entries/__init__.py",
                "core/measure/plan.py", "core/measure/collect.py", "core/measure/__init__.py",
                "core/answers/collector.py"}
 

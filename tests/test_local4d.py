@@ -12,9 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from core.measure.inputs import Clip, procedural_clip, to_model_input
 from core.trackers import registry
-from core.trackers.local4d import Local4d, TrackerOutput, build, soft_peak
+from core.trackers.local4d import Local4d, build, soft_peak
 from core.trackers.local4d_shape import LEVEL_CHANNELS, LEVEL_STRIDES, WINDOW
 from core.trackers.stages import StageLog, marked, no_marker
+from core.trackers.tracker import Predictions
 
 torch.set_num_threads(2)
 FRAMES, HEIGHT, WIDTH, POINTS = 4, 32, 40, 7
@@ -31,13 +32,13 @@ def model() -> Local4d:
 
 
 @pytest.fixture(scope="module")
-def output(model: Local4d, inputs: dict[str, torch.Tensor]) -> TrackerOutput:
+def output(model: Local4d, inputs: dict[str, torch.Tensor]) -> Predictions:
     return run(model, inputs)
 
 
-def run(model: Local4d, inputs: dict[str, torch.Tensor]) -> TrackerOutput:
+def run(model: Local4d, inputs: dict[str, torch.Tensor]) -> Predictions:
     with torch.no_grad():
-        result: TrackerOutput = model(**inputs)
+        result: Predictions = model(**inputs)
     return result
 
 
@@ -57,13 +58,13 @@ def test_the_registered_number_of_parameters_is_the_model_s(variant: str) -> Non
 
 
 def test_both_video_layouts_give_the_same_tracks(
-    model: Local4d, inputs: dict[str, torch.Tensor], output: TrackerOutput
+    model: Local4d, inputs: dict[str, torch.Tensor], output: Predictions
 ) -> None:
     channels_first = {**inputs, "video": inputs["video"].permute(0, 1, 4, 2, 3).contiguous()}
     assert torch.equal(run(model, channels_first).tracks, output.tracks)
 
 
-def test_items_of_a_batch_do_not_mix(model: Local4d, inputs: dict[str, torch.Tensor], output: TrackerOutput) -> None:
+def test_items_of_a_batch_do_not_mix(model: Local4d, inputs: dict[str, torch.Tensor], output: Predictions) -> None:
     other = to_model_input(procedural_clip(FRAMES, HEIGHT, WIDTH, POINTS, seed=9), "cpu")
     mixed = {name: torch.cat([inputs[name][:1], other[name]]) for name in inputs}
     torch.testing.assert_close(run(model, mixed).tracks[0], output.tracks[0], atol=1e-3, rtol=0)
@@ -77,13 +78,13 @@ def test_query_chunking_does_not_change_results(inputs: dict[str, torch.Tensor])
 
 
 def test_frame_chunking_does_not_change_results(
-    model: Local4d, inputs: dict[str, torch.Tensor], output: TrackerOutput, monkeypatch: pytest.MonkeyPatch
+    model: Local4d, inputs: dict[str, torch.Tensor], output: Predictions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("core.trackers.local4d.FRAME_CHUNK", 3)
     torch.testing.assert_close(run(model, inputs).tracks, output.tracks, atol=1e-3, rtol=0)
 
 
-def test_float64_and_float32_agree(model: Local4d, inputs: dict[str, torch.Tensor], output: TrackerOutput) -> None:
+def test_float64_and_float32_agree(model: Local4d, inputs: dict[str, torch.Tensor], output: Predictions) -> None:
     double = run(build("small", seed=0).double(), {name: value.double() for name, value in inputs.items()})
     assert double.tracks.dtype == torch.float64
     torch.testing.assert_close(double.tracks.float(), output.tracks, atol=5e-3, rtol=0)
@@ -112,7 +113,7 @@ def test_the_seed_alone_decides_the_weights_and_no_global_generator_moves() -> N
 
 
 def test_running_twice_gives_equal_bits(
-    model: Local4d, inputs: dict[str, torch.Tensor], output: TrackerOutput
+    model: Local4d, inputs: dict[str, torch.Tensor], output: Predictions
 ) -> None:
     assert torch.equal(run(model, inputs).tracks, output.tracks)
 

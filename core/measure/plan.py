@@ -359,7 +359,7 @@ def expand(request: SweepRequest, rate: RoughRate | None = None) -> list[Planned
                 settings = [SettingKey(precision=p, execution=e)
                             for p in request.precisions for e in request.executions]
                 for setting in order.sample(settings, len(settings)):
-                    pass_s = rate.pass_s(estimate, setting.precision) if rate else None
+                    pass_s = rate.pass_s(estimate, setting.precision) if rate and estimate else None
                     cells.append(PlannedCell(
                         workload=Workload(work, setting), process=process,
                         with_ops=process == 0 and (
@@ -367,7 +367,7 @@ def expand(request: SweepRequest, rate: RoughRate | None = None) -> list[Planned
                         ),
                         predicted_pass_s=pass_s,
                         predicted_s=cell_s(pass_s, request.effort) if pass_s is not None else None,
-                        predicted_bytes=estimate.peak_bytes,
+                        predicted_bytes=estimate.peak_bytes if estimate else None,
                     ))
     return cells
 

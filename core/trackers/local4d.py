@@ -19,8 +19,6 @@ Shape letters: B clips, T frames, N queries, C channels, H x W pixels, h x w fea
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -45,16 +43,11 @@ from core.trackers.local4d_shape import (
     WINDOW,
     Local4dShape,
 )
-from core.trackers.stages import StageMarker, no_marker
+from core.trackers.tracker import Predictions, Tracker
 
 SOFTMAX_TEMPERATURE = 20.0
 PEAK_RADIUS_CELLS = 5.0  # the soft argmax of the cost volume looks this far around its maximum
 POSITION_STEP = 0.1  # scale of the last layer's random weights: keeps untrained tracks near their start
-
-
-class TrackerOutput(NamedTuple):
-    tracks: Tensor  # (B, N, T, 2) pixels (x, y), float32 (float64 in a float64 model)
-    visibility_logits: Tensor  # (B, N, T), above 0: visible
 
 
 class ResidualBlock(nn.Module):
@@ -196,7 +189,7 @@ class TimeTransformer(nn.Module):
         return self.update(self.norm(x))
 
 
-class Local4d(nn.Module):
+class Local4d(Tracker):
     """See the module's text. Build it with `build`, which seeds the weights."""
 
     motion_frequencies: Tensor
@@ -206,7 +199,6 @@ class Local4d(nn.Module):
         super().__init__()
         self.iterations = iterations
         self.query_chunk = query_chunk
-        self.stage_marker: StageMarker = no_marker
         self.encoder = Encoder()
         self.correlation_encoders = nn.ModuleList(CorrelationEncoder(shape) for _ in LEVEL_CHANNELS)
         self.cost_filter = nn.Conv2d(2, 1, 3, padding=1)
@@ -215,10 +207,7 @@ class Local4d(nn.Module):
         self.register_buffer("motion_frequencies", torch.empty(MOTION_FREQUENCIES), persistent=False)
         self.register_buffer("window_offsets", torch.empty(WINDOW, 2), persistent=False)
 
-    def stage(self, name: str) -> AbstractContextManager[Any]:
-        return self.stage_marker(name)
-
-    def forward(self, video: Tensor, queries: Tensor) -> TrackerOutput:
+    def forward(self, video: Tensor, queries: Tensor) -> Predictions:
         """Track every query through the whole clip.
 
         video: (B, T, H, W, 3) or (B, T, 3, H, W), float in -1..1; H and W multiples of 8.
@@ -243,7 +232,7 @@ class Local4d(nn.Module):
             self.track_chunk(pyramid, queries[:, start : start + self.query_chunk], bias, height, width)
             for start in range(0, queries.shape[1], self.query_chunk)
         ]
-        return TrackerOutput(
+        return Predictions(
             torch.cat([chunk.tracks for chunk in chunks], dim=1),
             torch.cat([chunk.visibility_logits for chunk in chunks], dim=1),
         )
@@ -265,7 +254,7 @@ class Local4d(nn.Module):
 
     def track_chunk(
         self, pyramid: list[Tensor], queries: Tensor, bias: Tensor, height: int, width: int
-    ) -> TrackerOutput:
+    ) -> Predictions:
         """queries (B, n, 3) -> tracks (B, n, T, 2), visibility logits (B, n, T)."""
         with self.stage("correlation"):
             templates = [self.query_template(level, queries, i) for i, level in enumerate(pyramid)]
@@ -287,7 +276,7 @@ class Local4d(nn.Module):
             update = update.to(tracks.dtype).view(batch, count, frames, UPDATE_CHANNELS)
             tracks = tracks + update[..., :2]
             visibility = visibility + update[..., 2]
-        return TrackerOutput(tracks, visibility)
+        return Predictions(tracks, visibility)
 
     def query_template(self, level: Tensor, queries: Tensor, index: int) -> Tensor:
         """Features of the 7x7 neighbourhood of every query in its own frame: (B, n, C, K).

@@ -1,7 +1,8 @@
 """Which trackers there are, what they can take, and what a workload will roughly cost. Standard library only.
 
 The app, the command line and the sweep planner read this; torch is loaded by `load_builder` alone.
-To add a tracker: an entry in TRACKERS, a module with `build(variant, ...)`, and its plan arithmetic.
+To add a tracker: a module in core/trackers/entries, its line in TRACKERS, a module with `build(variant, ...)`, and its
+plan arithmetic.
 """
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ import difflib
 import importlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from core.errors import UserError
 from core.records.model import WorkKey
-from core.trackers import local4d_plan, local4d_shape
+from core.trackers.entries import local4d
+from core.trackers.info import TrackerInfo, VariantInfo
 from core.trackers.plan import Estimate
 
 __all__ = [
@@ -24,62 +25,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class VariantInfo:
-    name: str
-    title: str
-    parameters: int  # learned numbers in the model
-
-
-@dataclass(frozen=True)
-class TrackerInfo:
-    """One tracker: what it is, how it is built, and what it can take."""
-
-    name: str
-    title: str
-    paper: str
-    licence: str
-    variants: Mapping[str, VariantInfo]
-    default_variant: str
-    # Raised by hand when arithmetic or shapes change: results of different revisions are not comparable.
-    revision: str
-    implementation: str
-    weights: str
-    stages: tuple[str, ...]  # in order of first entry, without `other`
-    module: str  # has build(variant, seed, iterations, query_chunk)
-    iterations: int
-    query_chunk: int
-    window: int | None
-    size_multiple: int  # height and width are multiples of this
-    min_side: int  # pixels
-    min_frames: int
-    plan: Callable[..., Estimate]
-
-
 TRACKERS: Mapping[str, TrackerInfo] = MappingProxyType({
-    "local4d": TrackerInfo(
-        name="local4d",
-        title="Local 4D correlation (built in)",
-        paper="architecture of LocoTrack: Cho et al., Local All-Pair Correspondence for Point Tracking, ECCV 2024",
-        licence="Apache-2.0",
-        variants=MappingProxyType({
-            "small": VariantInfo("small", "small", 8_067_293),
-            "base": VariantInfo("base", "base", 11_301_469),
-        }),
-        default_variant="base",
-        revision="1",
-        implementation="builtin",
-        weights="random",
-        stages=("encoder", "transformer", "correlation", "cost_volume", "correlation_encoder"),
-        module="core.trackers.local4d",
-        iterations=local4d_shape.DEFAULT_ITERATIONS,
-        query_chunk=local4d_shape.DEFAULT_QUERY_CHUNK,
-        window=None,
-        size_multiple=local4d_shape.LEVEL_STRIDES[-1],
-        min_side=32,
-        min_frames=2,
-        plan=local4d_plan.estimate,
-    ),
+    info.name: info for info in (local4d.ENTRY,)
 })
 
 
@@ -140,19 +87,26 @@ def work_key(selector: str, frames: int, height: int, width: int, points: int, b
 
 
 def build_options(info: TrackerInfo, work: WorkKey) -> dict[str, int]:
-    """Keyword arguments of the tracker's `build` that a work key holds; the registered default where it says None."""
-    return {
+    """Keyword arguments of the tracker's `build` that a work key holds; the registered default where it says None.
+
+    A tracker that has no such choice gets no such argument.
+    """
+    options = {
         "iterations": info.iterations if work.iterations is None else work.iterations,
         "query_chunk": info.query_chunk if work.query_chunk is None else work.query_chunk,
     }
+    return {name: value for name, value in options.items() if value is not None}
 
 
-def estimate(work: WorkKey) -> Estimate:
+def estimate(work: WorkKey) -> Estimate | None:
     """What one forward pass will take, from closed formulas: for planning, without torch, within microseconds.
 
-    Raises UserError for an unknown tracker. Flops are within 10 % of the counted ones (a test asserts it).
+    None for a tracker without formulas. Raises UserError for an unknown tracker. Flops are within 10 % of the counted
+    ones (a test asserts it).
     """
     info, variant = resolve(work.tracker if work.variant is None else f"{work.tracker}:{work.variant}")
+    if info.plan is None or variant.parameters is None or work.height is None or work.width is None:
+        return None
     return info.plan(
         variant.name, batch=work.batch, frames=work.frames, height=work.height, width=work.width,
         points=work.points or 0, parameters=variant.parameters, **build_options(info, work),
@@ -160,7 +114,7 @@ def estimate(work: WorkKey) -> Estimate:
 
 
 def load_builder(info: TrackerInfo) -> Callable[..., Any]:
-    """The function that builds the model, `build(variant, seed=0, iterations=..., query_chunk=...)`. Loads torch."""
+    """The function that builds the model, `build(variant, seed=0, **build_options)` -> Tracker. Loads torch."""
     builder: Callable[..., Any] = importlib.import_module(info.module).build
     return builder
 
