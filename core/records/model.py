@@ -19,6 +19,9 @@ METHOD = 1
 PRECISIONS = ("fp32", "default", "tf32", "fp16", "bf16")
 STATUSES = ("ok", "oom", "unsupported", "failed", "timeout", "skipped")
 ORIGINS = ("measured", "reported", "imported", "predicted")
+FOREIGN = "foreign"
+"""`WorkKey.implementation` of a task of somebody else's file: free text as its name, never comparable to a tracker."""
+
 END_STATES = ("done", "stopped", "failed")
 
 Floats = tuple[float, ...]
@@ -31,16 +34,19 @@ def _extra() -> Any:
 
 @dataclass(frozen=True)
 class WorkKey:
-    """What was computed. Two cells are comparable exactly when their work keys are equal."""
+    """What was computed. Two cells are comparable exactly when their work keys are equal.
+
+    `frames`, `height` and `width` are None only in a task whose implementation is `FOREIGN`.
+    """
 
     tracker: str
     variant: str | None
     implementation: str
     revision: str
     weights: str
-    frames: int
-    height: int
-    width: int
+    frames: int | None
+    height: int | None
+    width: int | None
     points: int | None
     batch: int = 1
     iterations: int | None = None
@@ -54,15 +60,24 @@ class WorkKey:
         """`tracker:variant` as the command line takes it."""
         return f"{self.tracker}:{self.variant}" if self.variant else self.tracker
 
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """(frames, height, width) of a tracker's work. Raises `ValueError` for a foreign task that has none."""
+        if self.frames is None or self.height is None or self.width is None:
+            raise ValueError(f"{self.selector} has no frames or no size")
+        return self.frames, self.height, self.width
+
     def key(self) -> str:
         """One readable line that is equal exactly when the work is equal."""
         def part(letter: str, value: object) -> str:
             return f"{letter}-" if value is None else f"{letter}{value}"
 
+        size = "-" if self.height is None and self.width is None else f"{part('', self.height)}x{part('', self.width)}"
+
         return "/".join(
             [
                 self.selector, f"{self.implementation}@{self.revision}", self.weights,
-                f"f{self.frames}", f"{self.height}x{self.width}", part("p", self.points), f"b{self.batch}",
+                part("f", self.frames), size, part("p", self.points), f"b{self.batch}",
                 part("it", self.iterations), part("qc", self.query_chunk), part("w", self.window),
                 f"n{self.items_per_run}",
             ]
@@ -137,8 +152,8 @@ class Host:
 
 @dataclass(frozen=True)
 class Software:
-    python: str
-    torch: str
+    python: str | None
+    torch: str | None
     cuda: str | None = None
     cudnn: str | None = None
     driver: str | None = None
@@ -148,13 +163,24 @@ class Software:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """One NVML reading per repetition, in the order of `Cell.wall_ms`; a field the board does not give is None."""
+    """One NVML reading per repetition, in the order of `Cell.wall_ms`; a field the board does not give is None.
+
+    `energy_j`: what the board drew since the reading before, with the gap between them; None where the counter did not
+    move or the time was too short for its steps. The last five are read at most once a second: None in between.
+    """
 
     sm_clock_mhz: OptionalFloats | None = None
     memory_clock_mhz: OptionalFloats | None = None
     power_w: OptionalFloats | None = None
     temperature_c: OptionalFloats | None = None
     throttle_bits: tuple[int | None, ...] | None = None
+    energy_j: OptionalFloats | None = None
+    utilization_percent: OptionalFloats | None = None
+    power_limit_w: OptionalFloats | None = None
+    pcie_generation: tuple[int | None, ...] | None = None
+    pcie_width: tuple[int | None, ...] | None = None
+    memory_used_bytes: tuple[int | None, ...] | None = None
+    other_processes: tuple[int | None, ...] | None = None
     extra: Mapping[str, Any] = _extra()
 
 
@@ -224,7 +250,12 @@ class RunHeader:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Line kind `ceiling`: what this device reached at best in a small kernel."""
+    """Line kind `ceiling`: what this device reached at best in a small kernel. core/measure/ceilings.py lists metrics.
+
+    `value` is the median of `samples`, both in `unit`. Clock, power and event reasons are of the time while it ran
+    (medians; the reasons of all readings together). `limited_by`: "launch" where a point was over before the next
+    launch came, "emulation" where the board has no such arithmetic: no ceiling of the hardware then.
+    """
 
     metric: str
     value: float
@@ -232,6 +263,11 @@ class Ceiling:
     precision: str | None = None
     samples: Floats = ()
     clock_mhz: float | None = None
+    working_set_bytes: int | None = None
+    shape: str | None = None
+    limited_by: str | None = None
+    power_w: float | None = None
+    throttle_bits: int | None = None
     extra: Mapping[str, Any] = _extra()
 
 
