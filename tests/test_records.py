@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import header
+from builders import cell, header
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.errors import UserError
 from core.records import (
+    FOREIGN,
     Cell,
     End,
     Line,
@@ -67,6 +68,8 @@ def records_of(cls: type) -> st.SearchStrategy[Any]:
         f.name: _free if f.name == "extra" else _of(hints[f.name], cls.__name__, f.name)
         for f in dataclasses.fields(cls)
     }
+    if cls is WorkKey:  # only a foreign task may lack a size
+        fields["implementation"] = st.just(FOREIGN)
     return st.fixed_dictionaries(fields).map(lambda values: _make(cls, values))
 
 
@@ -293,3 +296,18 @@ def test_stages_and_telemetry_keep_one_value_per_sample() -> None:
     assert decode_line(encode_line(line(good))).record == good
     with pytest.raises(RecordError, match=r"stages\[0\].wall_ms"):
         decode_line(encode_line(line(dataclasses.replace(CELL, stages=(Stage("encoder", wall_ms=(4.0,)),)))))
+
+
+def test_a_foreign_task_may_have_no_size_and_a_tracker_may_not() -> None:
+    task = WorkKey("resnet50 inference", None, FOREIGN, "permodel-csv", "none", None, None, None, None, batch=12)
+    assert task.key() == "resnet50 inference/foreign@permodel-csv/none/f-/-/p-/b12/it-/qc-/w-/n1"
+    with pytest.raises(ValueError, match="has no frames"):
+        _ = task.size
+    line = Line("20261130-100000-00000001", 3, cell(work_changes={
+        "implementation": FOREIGN, "frames": None, "height": None, "width": None, "points": None}))
+    assert decode_line(encode_line(line)) == line
+    for name in ("frames", "height", "width"):
+        body = json.loads(encode_line(Line("20261130-100000-00000001", 3, cell())))
+        body["workload"]["work"][name] = None
+        with pytest.raises(RecordError, match=f"work.{name}: found null"):
+            decode_line(json.dumps(body).encode())

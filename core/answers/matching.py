@@ -190,7 +190,11 @@ def work_in_words(row: Mapping[str, Any]) -> str:
     """`local4d:base, 47 frames of 256x256, 256 points` (batch only where it is not 1)."""
     work = work_dict(row)
     variant = f":{work['variant']}" if work["variant"] else ""
-    parts = [f"{work['tracker']}{variant}", f"{work['frames']} frames of {work['height']}x{work['width']}"]
+    parts = [f"{work['tracker']}{variant}"]
+    if work["frames"] is not None:  # null in a task of somebody else's file
+        parts.append(f"{work['frames']} frames of {work['height']}x{work['width']}")
+    elif work["height"] is not None:
+        parts.append(f"{work['height']}x{work['width']}")
     if work["points"] is not None:
         parts.append(f"{work['points']} point{'' if work['points'] == 1 else 's'}")
     if work["batch"] not in (None, 1):

@@ -79,7 +79,9 @@ class Progress:
 def describe(cell: Cell) -> str:
     """One finished cell in one line: what, in which precision, how long, over how many repetitions."""
     work = cell.workload.work
-    what = f"{work.selector}, {work.frames} frames of {work.height}x{work.width}"
+    what = work.selector
+    if work.frames is not None:
+        what += f", {work.frames} frames of {work.height}x{work.width}"
     if work.points is not None:
         what += f", {work.points} point{'' if work.points == 1 else 's'}"
     if work.batch != 1:

@@ -73,6 +73,16 @@ def by_nvml_name(name: str, memory_bytes: int | None = None, sm_count: int | Non
     return candidates[0] if len(candidates) == 1 else None
 
 
+def by_catalogue_name(name: str) -> Gpu | None:
+    """The card that the catalogue itself calls `name`, as an imported file's card is called once a person named it.
+
+    None for a name that some driver gives: that one is for `by_nvml_name`, which knows when it cannot tell.
+    """
+    if _cards_of_nvml_name(name):
+        return None
+    return next((gpu for gpu in catalogue().values() if gpu.name == name), None)
+
+
 def _tokens(text: str) -> list[str]:
     """Words of a name in one spelling: lower case, "80 gb" and "80g" as "80gb", "2080ti" as "2080" "ti"."""
     text = text.lower().replace("max-q", "maxq")

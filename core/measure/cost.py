@@ -122,9 +122,9 @@ def count_tracker(work: WorkKey) -> WorkCount:
     Raises UserError for an unknown tracker or a size that it cannot take.
     """
     info, variant = registry.resolve(work.tracker if work.variant is None else f"{work.tracker}:{work.variant}")
-    registry.check_workload(info, work.frames, work.height, work.width, work.points or 0, work.batch)
+    registry.check_workload(info, *work.size, work.points or 0, work.batch)
     model = registry.load_builder(info)(variant.name, **registry.build_options(info, work)).to("meta")
-    video = torch.empty(work.batch, work.frames, work.height, work.width, 3, device="meta")
+    video = torch.empty(work.batch, *work.size, 3, device="meta")
     queries = torch.empty(work.batch, work.points or 0, 3, device="meta")
     return count(lambda: model(video=video, queries=queries), model)
 

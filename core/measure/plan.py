@@ -125,7 +125,7 @@ class PlannedCell:
     @property
     def size(self) -> Size:
         work = self.workload.work
-        return Size(work.frames, work.height, work.width, work.points or 0, work.batch)
+        return Size(*work.size, work.points or 0, work.batch)
 
     def __str__(self) -> str:
         return f"{self.workload.work.selector} {self.size} {self.workload.setting.precision}"

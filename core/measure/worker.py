@@ -226,7 +226,7 @@ class Worker:
         key = (work.frames, work.height, work.width, work.points, work.batch, seed, video)
         if self._inputs is None or self._inputs[0] != key:
             self._inputs = None
-            size = (work.frames, work.height, work.width, work.points or 1, seed)
+            size = (*work.size, work.points or 1, seed)
             clip = inputs.video_clip(video, *size) if video else inputs.procedural_clip(*size)
             self._inputs = key, inputs.to_model_input(clip, self.torch_device, work.batch), clip.source
         return self._inputs[1], self._inputs[2]

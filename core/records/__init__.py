@@ -1,6 +1,7 @@
 """Frozen records of a run, their checks, the run file and the runs folder. Standard library only."""
 from core.records.convert import Line, RecordError, from_json, line_from_json, line_to_json, to_json, valid_run_id
 from core.records.model import (
+    FOREIGN,
     LINE_KINDS,
     METHOD,
     ORIGINS,
@@ -42,7 +43,7 @@ from core.records.run_file import (
 from core.records.runs_folder import Runner, RunsFolder, device_lock, last_line, process_started
 
 __all__ = [
-    "LINE_KINDS", "METHOD", "ORIGINS", "PRECISIONS", "REST_OP", "SCHEMA", "STATUSES",
+    "FOREIGN", "LINE_KINDS", "METHOD", "ORIGINS", "PRECISIONS", "REST_OP", "SCHEMA", "STATUSES",
     "Ceiling", "Cell", "Device", "End", "Host", "Line", "Note", "Op", "OpTrial", "Parsed", "RecordError", "RunFile",
     "RunHeader", "RunWriter", "Runner", "RunsFolder", "SettingKey", "Software", "Stage", "Telemetry", "Unknown",
     "WorkKey", "Workload",

@@ -141,9 +141,9 @@ def gpu_identity(device_type: str, name: str, memory_bytes: int | None, sm_count
 
 @lru_cache(maxsize=512)
 def _catalogued(name: str, memory_bytes: int | None, sm_count: int | None) -> tuple[str | None, str]:
-    from core.gpus.lookup import by_nvml_name
+    from core.gpus.lookup import by_catalogue_name, by_nvml_name
 
-    gpu = by_nvml_name(name, memory_bytes, sm_count)
+    gpu = by_nvml_name(name, memory_bytes, sm_count) or by_catalogue_name(name)
     return (gpu.key, gpu.name) if gpu is not None else (None, name)
 
 

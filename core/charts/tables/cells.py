@@ -10,6 +10,7 @@ import pandas as pd
 from core import units
 from core.charts.tables.values import Answer
 from core.charts.theme import short_name
+from core.records import FOREIGN
 from core.trackers.registry import FOUNDING_SIZE
 
 
@@ -24,7 +25,10 @@ def workload_parts(cells: pd.DataFrame) -> pd.DataFrame:
         {
             "tracker": cells["tracker"].astype(str) + variant,
             "frames": words("frames", "{} frames"),
-            "size": cells["height"].astype(str) + "x" + cells["width"].astype(str),
+            "size": [
+                "" if pd.isna(h) or pd.isna(w) else f"{h}x{w}"
+                for h, w in zip(cells["height"], cells["width"], strict=True)
+            ],
             "points": words("points", "{} points"),
             "batch": cells["batch"].map(lambda value: "" if pd.isna(value) or value == 1 else f"batch {value}"),
             "precision": cells["precision"].astype(str),
@@ -91,9 +95,13 @@ def works(cells: pd.DataFrame, shared_by: str = "cards") -> pd.DataFrame:
     """The works of these ok cells: WORK_FIELDS, number of `cards` (GPU types) and `devices`, the shared ones first.
 
     `shared_by`: what counts as shared, "cards" or "devices" (a CPU is one, too). Among equally shared works the
-    founding size comes first, then the largest.
+    founding size comes first, then the largest. Tasks of other people's files have no size and stand
+    apart: they are listed only where nothing else is.
     """
-    frame = cells[["frames", "height", "width", "gpu_label"]].assign(
+    own = cells[cells["implementation"] != FOREIGN]
+    cells = own if len(own) else cells
+    frame = cells[["frames", "height", "width"]].astype("Int64").fillna(0).assign(
+        gpu_label=cells["gpu_label"],
         selector=selectors(cells),
         points=cells["points"].astype("Int64").fillna(0),
         card=cells["gpu_label"].where(cells["device_type"] == "cuda"),

@@ -364,8 +364,8 @@ def work_filters(work: Mapping[str, Any]) -> Filters:
     variant = f":{work['variant']}" if work["variant"] else ""
     return Filters(
         tracker=(f"{work['tracker']}{variant}",),
-        resolution=((work["height"], work["width"]),),
-        frames=(work["frames"],),
+        resolution=((work["height"], work["width"]),) if work["height"] else (),
+        frames=(work["frames"],) if work["frames"] else (),
         points=(work["points"],) if work["points"] else (),
         batch=(work["batch"],),
     )
