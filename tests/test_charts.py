@@ -377,6 +377,7 @@ def cell_lines() -> pd.DataFrame:
         batch=1,
         tracker="local4d",
         variant="base",
+        implementation="builtin",
         status="ok",
         reason=None,
         n=10,
