@@ -25,7 +25,8 @@ PACKAGES = {
 }
 STDLIB_ONLY = {"core/trackers/registry.py", "core/trackers/info.py", "core/trackers/plan.py", "core/trackers/stages.py",
                "core/trackers/__init__.py", "core/trackers/entries/__init__.py",
-               "core/measure/plan.py", "core/measure/collect.py", "core/measure/__init__.py",
+               "core/measure/plan.py", "core/measure/handicaps.py", "core/measure/collect.py",
+               "core/measure/__init__.py",
                "core/answers/collector.py"}
 
 

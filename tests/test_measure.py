@@ -25,7 +25,7 @@ from core.measure.timing import (
     stop_reason,
     time_cell,
 )
-from core.records import Cell, RunFile, read_run_file
+from core.records import Cell, Note, RunFile, read_run_file
 from core.trackers import registry
 from core.trackers.stages import OTHER
 
@@ -212,7 +212,9 @@ def cells_of(found: RunFile) -> dict[str, Cell]:
 def test_a_real_sweep_writes_a_valid_file_with_a_row_per_precision(swept: tuple[RunFile, Path, str]) -> None:
     found, _, stdout = swept
     assert not found.problems
-    assert [line.kind for line in found.lines] == ["run", "note", *["note", "cell"] * 3, "end"]
+    lines = [line for line in found.lines  # a busy test machine adds a warning
+             if not (isinstance(line.record, Note) and line.record.event == "warning")]
+    assert [line.kind for line in lines] == ["run", "note", *["note", "cell"] * 3, "end"]
     cells = cells_of(found)
     assert {name: cell.status for name, cell in cells.items()} == {"fp32": "ok", "bf16": "ok", "tf32": "unsupported"}
     assert cells["tf32"].reason == "a CPU has no TF32"

@@ -22,11 +22,15 @@ from typing import Any
 from core import units
 from core.errors import UserError
 from core.gpus import by_nvml_name, peak_tflops
-from core.records import PRECISIONS, SettingKey, Workload
+from core.measure import handicaps
+from core.records import PRECISIONS, RecordError, SettingKey, WorkKey, Workload, from_json, to_json
 from core.trackers import registry
 
 OPS_CHOICES = ("all", "centre", "none")
-EXECUTIONS = ("eager",)
+EXECUTIONS = ("eager", "compile", "cudagraph", "cast")
+MEMORY_FORMATS = ("contiguous", "channels_last")
+SDP_BACKENDS = ("default", "flash", "mem_efficient", "math", "cudnn")
+BENCHMARK_CHOICES = ("off", "on")
 MAX_CELLS = 20_000
 MAX_PROCESSES = 50
 MAX_BATCH = 4096
@@ -70,6 +74,14 @@ class SweepRequest:
     sizes: tuple[Size, ...]
     effort: Effort
     executions: tuple[str, ...] = ("eager",)
+    memory_formats: tuple[str, ...] = ("contiguous",)
+    cudnn_benchmarks: tuple[bool, ...] = (False,)
+    sdp_backends: tuple[str, ...] = ("default",)
+    handicaps: tuple[str | None, ...] = (None,)
+    ladder: tuple[SettingKey, ...] | None = None  # exactly these settings, instead of every combination of the above
+    entry: str | None = None  # FILE.py:build of the user's own model, in place of trackers and sizes
+    checkouts: tuple[tuple[str, str], ...] = ()  # (tracker family, path) of official repositories
+    weights: str | None = None  # path of a checkpoint, else random weights
     device: str = "auto"
     processes: int = 1
     budget_s: float | None = None
@@ -84,10 +96,24 @@ class SweepRequest:
     def centre(self) -> Size:
         return FOUNDING_SIZE if FOUNDING_SIZE in self.sizes else self.sizes[0]
 
+    def settings(self) -> tuple[SettingKey, ...]:
+        """Every setting under which each workload is measured."""
+        if self.ladder is not None:
+            return self.ladder
+        return tuple(
+            SettingKey(precision=p, execution=e, memory_format=m, cudnn_benchmark=b, sdp_backend=s, handicap=h)
+            for h in self.handicaps for e in self.executions for m in self.memory_formats
+            for b in self.cudnn_benchmarks for s in self.sdp_backends for p in self.precisions
+        )
+
     def to_json(self) -> dict[str, Any]:
-        """For the header of the run file: no path in it."""
+        """For the header of the run file: base names only, no path in it."""
         data: dict[str, Any] = asdict(self)
-        data["video"] = Path(self.video).name if self.video else None
+        for name in ("video", "weights"):
+            data[name] = Path(data[name]).name if data[name] else None
+        data["entry"] = base_name_of_entry(self.entry)
+        data["checkouts"] = [[name, ""] for name, _ in self.checkouts]
+        data["ladder"] = [to_json(setting) for setting in self.ladder] if self.ladder is not None else None
         return data
 
     @classmethod
@@ -95,12 +121,19 @@ class SweepRequest:
         """A request out of a run file's header. Raises UserError when it is none."""
         try:
             known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-            for name in ("trackers", "precisions", "executions"):
-                known[name] = tuple(str(item) for item in known[name])
+            for name in ("trackers", "precisions", "executions", "memory_formats", "sdp_backends"):
+                if name in known:
+                    known[name] = tuple(str(item) for item in known[name])
+            for name in ("cudnn_benchmarks", "handicaps"):
+                if name in known:
+                    known[name] = tuple(known[name])
+            if known.get("ladder") is not None:
+                known["ladder"] = tuple(from_json(SettingKey, item, "ladder") for item in known["ladder"])
+            known["checkouts"] = tuple((str(name), "") for name, _ in known.get("checkouts") or ())
             known["sizes"] = tuple(Size(**size) for size in known["sizes"])
             known["effort"] = Effort(**known["effort"])
             return cls(**known)
-        except (KeyError, TypeError, AttributeError, ValueError):
+        except (KeyError, TypeError, AttributeError, ValueError, RecordError):
             raise UserError(
                 "this run file does not say what was asked for", "one that `run` of this version made",
                 "start a new sweep",
@@ -128,7 +161,32 @@ class PlannedCell:
         return Size(*work.size, work.points or 0, work.batch)
 
     def __str__(self) -> str:
-        return f"{self.workload.work.selector} {self.size} {self.workload.setting.precision}"
+        return f"{self.workload.work.selector} {self.size} {setting_in_words(self.workload.setting)}"
+
+
+def setting_in_words(setting: SettingKey) -> str:
+    """The precision, and after it whatever is not as usual: "tf32, sdp math, sm_count=40"."""
+    usual = SettingKey(precision=setting.precision)
+    parts = [setting.precision]
+    if setting.execution != usual.execution:
+        parts.append(setting.execution)
+    if setting.memory_format != usual.memory_format:
+        parts.append(setting.memory_format)
+    if setting.cudnn_benchmark:
+        parts.append("cudnn.benchmark")
+    if setting.sdp_backend != usual.sdp_backend:
+        parts.append(f"sdp {setting.sdp_backend}")
+    if setting.handicap:
+        parts.append(setting.handicap)
+    return ", ".join(parts)
+
+
+def base_name_of_entry(entry: str | None) -> str | None:
+    """`FILE.py:build` without the folders of its file."""
+    if entry is None:
+        return None
+    path, colon, function = entry.rpartition(":")
+    return f"{Path(path).name}:{function}" if colon else Path(entry).name
 
 
 @dataclass(frozen=True)
@@ -144,7 +202,22 @@ class Preset:
     processes: int
     effort: Effort
     ops: str
+    ladder: tuple[SettingKey, ...] | None = None  # settings that are not a product of lists
+    star: bool = True
 
+
+# What a fast card has and a slow one has not, taken away one at a time and then all together: the host and the memory
+# of a T4 in a small cloud machine (40 SMs, 15 GB usable, TF32 and fused attention absent).
+_LESS = {"sm_count": "sm_count=40", "alloc_cap_gb": "alloc_cap_gb=15", "host_cores": "host_cores=1",
+         "launch_delay_us": "launch_delay_us=10", "bandwidth_copies": "bandwidth_copies=1"}
+FOUNDING_LADDER = (
+    SettingKey("tf32"),
+    SettingKey("fp32"),
+    SettingKey("fp32", cudnn_benchmark=True),
+    SettingKey("tf32", sdp_backend="math"),
+    *(SettingKey("tf32", handicap=handicap) for handicap in _LESS.values()),
+    SettingKey("fp32", sdp_backend="math", handicap=handicaps.JOIN.join(sorted(_LESS.values()))),
+)
 
 _ONE, _MANY = (1,), (256, 1024)
 PRESETS: dict[str, Preset] = {
@@ -159,6 +232,11 @@ PRESETS: dict[str, Preset] = {
     "careful": Preset(
         ("local4d:base", "local4d:small"), (47, 24), ((256, 256), (384, 384)), _MANY, _ONE, PRECISIONS, 5,
         Effort(2.0, 10.0, 20, 500, half_width=0.005), "centre",
+    ),
+    # The ladder of handicaps on the founding case: with every advantage, without each, without all.
+    "founding": Preset(
+        ("local4d:base",), (47,), ((256, 256),), (256,), _ONE, ("tf32", "fp32"), 1, Effort(1.0, 4.0, 6, 200), "all",
+        ladder=FOUNDING_LADDER,
     ),
 }
 DEFAULT_PRESET = "quick"
@@ -181,8 +259,17 @@ def add_sweep_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--star", action="store_true", default=None,
                         help="vary one size at a time around the first value of each, instead of all combinations")
     parser.add_argument("--execution", **many, metavar="E", help=", ".join(EXECUTIONS))
+    parser.add_argument("--memory-format", **many, metavar="F", help=", ".join(MEMORY_FORMATS))
+    parser.add_argument("--cudnn-benchmark", **many, metavar="B", help=", ".join(BENCHMARK_CHOICES))
+    parser.add_argument("--sdp-backend", **many, metavar="S", help=", ".join(SDP_BACKENDS))
+    parser.add_argument("--handicap", **many, metavar="H",
+                        help=f"none, or any of {', '.join(handicaps.KINDS)}, such as sm_count=40; join with +")
+    parser.add_argument("--entry", metavar="FILE.py:build", help="your own model: a function that returns it")
+    parser.add_argument("--checkout", **many, metavar="NAME=PATH", help="your copy of an official repository")
+    parser.add_argument("--weights", metavar="FILE", help="a checkpoint instead of random weights")
     parser.add_argument("--video", metavar="FILE", help="frames of a video file instead of the procedural clip")
-    parser.add_argument("--device", metavar="D", help="auto, cuda:0 or cpu (auto)")
+    parser.add_argument("--device", metavar="D",
+                        help="auto, cuda:0, cpu, or all: every GPU in turn, one run file each (auto)")
     parser.add_argument("--processes", metavar="N", help="worker processes per cell")
     parser.add_argument("--ops", choices=OPS_CHOICES, metavar="|".join(OPS_CHOICES),
                         help="cells with an op table, in their first process (centre)")
@@ -195,10 +282,14 @@ def add_sweep_options(parser: argparse.ArgumentParser) -> None:
 
 
 SWEEP_OPTIONS = (
-    "preset", "tracker", "precision", "resolution", "frames", "points", "batch", "star", "execution", "device",
-    "processes", "ops", "cell_timeout", "label", "seed",
+    "preset", "tracker", "precision", "resolution", "frames", "points", "batch", "star", "execution",
+    "memory_format", "cudnn_benchmark", "sdp_backend", "handicap", "device", "processes", "ops", "cell_timeout",
+    "label", "seed",
 )
 """Options that decide what is measured: not to be given with --resume, which takes them from the file."""
+
+
+_SETTING_OPTIONS = ("execution", "memory_format", "cudnn_benchmark", "sdp_backend", "handicap")
 
 
 def request_from(arguments: argparse.Namespace) -> SweepRequest:
@@ -207,13 +298,14 @@ def request_from(arguments: argparse.Namespace) -> SweepRequest:
     Raises UserError for anything that cannot be measured: an unknown tracker, precision, execution (with the nearest
     matches), a size that is no number or does not fit the tracker, an empty sweep.
     """
-    name = arguments.preset or DEFAULT_PRESET
-    preset = PRESETS[name]
+    preset_name = arguments.preset or DEFAULT_PRESET
+    preset = PRESETS[preset_name]
     given = {option: _split(getattr(arguments, option)) for option in
-             ("tracker", "precision", "resolution", "frames", "points", "batch", "execution")}
+             ("tracker", "precision", "resolution", "frames", "points", "batch", *_SETTING_OPTIONS)}
     for option, texts in given.items():
         if texts is not None and not texts:
-            raise UserError(f"the sweep is empty: --{option} has no value", f"at least one {option}")
+            name = option.replace("_", "-")
+            raise UserError(f"the sweep is empty: --{name} has no value", f"at least one {name}")
     sizes_given = any(given[option] for option in ("frames", "resolution", "points", "batch"))
 
     def values(option: str, own: Sequence[Any], parse: Any) -> list[Any]:
@@ -222,6 +314,14 @@ def request_from(arguments: argparse.Namespace) -> SweepRequest:
             return list(dict.fromkeys(parse(text) for text in given[option] or ()))
         return list(own[:1]) if sizes_given else list(own)
 
+    def chosen(option: str, own: Sequence[str], choices: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(
+            _choice(text, choices, option.replace("_", "-")) for text in given[option] or own
+        ))
+
+    if arguments.entry and (given["tracker"] or sizes_given):
+        raise UserError("--entry with --tracker or a size", "--entry alone: the model brings its own inputs",
+                        "leave the other options out")
     sizes = _sizes(
         values("frames", preset.frames, lambda text: _count(text, "frames")),
         values("resolution", preset.resolutions, registry.parse_resolution),
@@ -229,16 +329,24 @@ def request_from(arguments: argparse.Namespace) -> SweepRequest:
         values("batch", preset.batches, lambda text: _count(text, "batch", MAX_BATCH)),
         star=not sizes_given or bool(arguments.star),
     )
-    trackers = tuple(dict.fromkeys(_selector(text) for text in given["tracker"] or preset.trackers))
-    precisions = tuple(dict.fromkeys(
-        _choice(text, PRECISIONS, "precision") for text in given["precision"] or preset.precisions
-    ))
-    executions = tuple(dict.fromkeys(
-        _choice(text, EXECUTIONS, "execution") for text in given["execution"] or EXECUTIONS
-    ))
+    trackers = () if arguments.entry else tuple(
+        dict.fromkeys(_selector(text) for text in given["tracker"] or preset.trackers)
+    )
+    own_settings = any(given[option] for option in ("precision", *_SETTING_OPTIONS))
     request = SweepRequest(
-        preset=name, trackers=trackers, precisions=precisions, sizes=sizes, effort=preset.effort,
-        executions=executions,
+        preset=preset_name, trackers=trackers, sizes=sizes[:1] if arguments.entry else sizes, effort=preset.effort,
+        precisions=chosen("precision", preset.precisions, PRECISIONS),
+        executions=chosen("execution", EXECUTIONS[:1], EXECUTIONS),
+        memory_formats=chosen("memory_format", MEMORY_FORMATS[:1], MEMORY_FORMATS),
+        cudnn_benchmarks=tuple(
+            choice == "on" for choice in chosen("cudnn_benchmark", BENCHMARK_CHOICES[:1], BENCHMARK_CHOICES)
+        ),
+        sdp_backends=chosen("sdp_backend", SDP_BACKENDS[:1], SDP_BACKENDS),
+        handicaps=tuple(dict.fromkeys(handicaps.parse(text) for text in given["handicap"] or ("none",))),
+        ladder=None if own_settings else preset.ladder,
+        entry=arguments.entry or None,
+        checkouts=_checkouts(arguments.checkout),
+        weights=arguments.weights or None,
         device=parse_device(arguments.device or "auto"),
         processes=_count(arguments.processes, "processes", MAX_PROCESSES) if arguments.processes else preset.processes,
         budget_s=parse_duration_s(arguments.budget, "budget") if arguments.budget else None,
@@ -261,12 +369,19 @@ def check(request: SweepRequest) -> None:
             registry.check_workload(info, size.frames, size.height, size.width, size.points, size.batch)
     if request.label is not None and len(request.label) > 200:
         raise UserError(f"a label of {len(request.label)} characters", "at most 200", "shorten --label")
-    cells = (len(request.trackers) * len(request.sizes) * len(request.precisions) * len(request.executions)
-             * request.processes)
+    workloads = 1 if request.entry else len(request.trackers) * len(request.sizes)
+    cells = workloads * len(request.settings()) * request.processes
     if cells == 0:
         raise UserError("the sweep is empty", "at least one tracker, size and precision")
     if cells > MAX_CELLS:
         raise UserError(f"the sweep has {cells} cells", f"at most {MAX_CELLS}", "ask for fewer sizes or use --star")
+    if request.budget_s is not None and request.budget_s < request.effort.warmup_s:
+        raise UserError(f"a budget of {request.budget_s:g} s",
+                        f"at least {request.effort.warmup_s:g} s, the warmup of one cell of preset {request.preset}",
+                        "raise --budget or leave it out")
+    if request.weights and not Path(request.weights).is_file():
+        raise UserError(f"no checkpoint {Path(request.weights).name!r}", "a readable file",
+                        "check the path given to --weights")
     if request.video:
         if not Path(request.video).is_file():
             raise UserError(f"no video file {Path(request.video).name!r}", "a readable file",
@@ -289,13 +404,40 @@ def parse_duration_s(text: str, name: str) -> float:
     return seconds
 
 
+ALL_DEVICES = "all"
+
+
 def parse_device(text: str) -> str:
-    """auto, cpu, cuda (the first) or cuda:N."""
+    """auto, cpu, cuda (the first), cuda:N, or all (every GPU of this machine in turn)."""
     if text == "cuda":
         return "cuda:0"
-    if text in ("auto", "cpu") or (text.startswith("cuda:") and text[5:].isdecimal()):
+    if text in ("auto", "cpu", ALL_DEVICES) or (text.startswith("cuda:") and text[5:].isdecimal()):
         return text
-    raise UserError(f"device {text!r}", "auto, cpu or cuda:N", "try --device auto")
+    raise UserError(f"device {text!r}", "auto, cpu, cuda:N or all", "try --device auto")
+
+
+def devices_of(device: str) -> list[str]:
+    """The devices to measure one after the other: `all` is every GPU that the driver lists.
+
+    Raises UserError for `all` on a machine without one.
+    """
+    if device != ALL_DEVICES:
+        return [device]
+    cards = _nvidia_smi_cards()
+    if not cards:
+        raise UserError("--device all on a machine whose driver lists no GPU", "at least one GPU", "use --device cpu")
+    return [f"cuda:{index}" for index in range(len(cards))]
+
+
+def _checkouts(texts: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
+    """`NAME=PATH` pairs, the last one of a name counts."""
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, path = text.partition("=")
+        if not equals or not name.strip() or not path.strip():
+            raise UserError(f"--checkout {text[:60]!r}", "NAME=PATH, such as locotrack=~/src/locotrack")
+        found[name.strip()] = path.strip()
+    return tuple(found.items())
 
 
 def _selector(text: str) -> str:
@@ -347,22 +489,28 @@ def _sizes(
 # --- cells -----------------------------------------------------------------------------------------------------------
 
 
-def expand(request: SweepRequest, rate: RoughRate | None = None) -> list[PlannedCell]:
-    """The cells of a sweep in the order in which they run, with predictions where `rate` is known."""
+def expand(
+    request: SweepRequest, rate: RoughRate | None = None, works: Sequence[WorkKey] | None = None
+) -> list[PlannedCell]:
+    """The cells of a sweep in the order in which they run, with predictions where `rate` is known.
+
+    `works` stands in for the request's trackers and sizes: the work of a model that only a worker can look at. The
+    order is random within each process; cells of one handicap stay together, since they share worker processes.
+    """
     order = random.Random(request.seed)
     cells: list[PlannedCell] = []
+    settings = request.settings()
+    handicap_groups = list(dict.fromkeys(setting.handicap for setting in settings))
     for process in range(request.processes):
-        for selector in order.sample(request.trackers, len(request.trackers)):
-            for size in order.sample(request.sizes, len(request.sizes)):
-                work = registry.work_key(selector, size.frames, size.height, size.width, size.points, size.batch)
-                estimate = registry.estimate(work)
-                settings = [SettingKey(precision=p, execution=e)
-                            for p in request.precisions for e in request.executions]
-                for setting in order.sample(settings, len(settings)):
+        for handicap in order.sample(handicap_groups, len(handicap_groups)):
+            group = [setting for setting in settings if setting.handicap == handicap]
+            for work, size in _works_in_order(request, works, order):
+                estimate = registry.estimate(work) if works is None else None
+                for setting in order.sample(group, len(group)):
                     pass_s = rate.pass_s(estimate, setting.precision) if rate and estimate else None
                     cells.append(PlannedCell(
                         workload=Workload(work, setting), process=process,
-                        with_ops=process == 0 and (
+                        with_ops=process == 0 and setting.execution in ("eager", "cast") and (
                             request.ops == "all" or (request.ops == "centre" and size == request.centre)
                         ),
                         predicted_pass_s=pass_s,
@@ -370,6 +518,26 @@ def expand(request: SweepRequest, rate: RoughRate | None = None) -> list[Planned
                         predicted_bytes=estimate.peak_bytes if estimate else None,
                     ))
     return cells
+
+
+def _works_in_order(
+    request: SweepRequest, works: Sequence[WorkKey] | None, order: random.Random
+) -> list[tuple[WorkKey, Size]]:
+    """Each work once, with the size that it was asked for; a dense tracker has one work for all numbers of points."""
+    if works is not None:
+        return [(work, request.centre) for work in works]
+    found: dict[str, tuple[WorkKey, Size]] = {}
+    for selector in order.sample(request.trackers, len(request.trackers)):
+        for size in order.sample(request.sizes, len(request.sizes)):
+            work = work_of(request, selector, size)
+            if work.key() not in found or size == request.centre:
+                found[work.key()] = work, size
+    return list(found.values())
+
+
+def work_of(request: SweepRequest, selector: str, size: Size) -> WorkKey:
+    """The work key of one tracker at one size, with the revision of its checkout and the identity of its weights."""
+    return registry.work_key(selector, size.frames, size.height, size.width, size.points, size.batch)
 
 
 def cell_s(pass_s: float, effort: Effort) -> float:
@@ -484,7 +652,8 @@ def plan_json(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate |
             {
                 "tracker": cell.workload.work.selector, "frames": cell.size.frames, "height": cell.size.height,
                 "width": cell.size.width, "points": cell.size.points, "batch": cell.size.batch,
-                "precision": cell.workload.setting.precision, "process": cell.process, "ops": cell.with_ops,
+                "precision": cell.workload.setting.precision,
+                "setting": setting_in_words(cell.workload.setting), "process": cell.process, "ops": cell.with_ops,
                 "predicted_pass_ms": None if cell.predicted_pass_s is None else cell.predicted_pass_s * 1e3,
                 "predicted_s": cell.predicted_s, "predicted_bytes": cell.predicted_bytes,
             }
@@ -503,13 +672,15 @@ def plan_json(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate |
 
 def plan_table(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate | None) -> str:
     """The plan as plain text, one line per workload, in the order of the first process."""
-    lines = [f"{'tracker':<16} {'size':<24} {'precision':<9} {'pass':>9} {'cell':>9} {'memory':>9}  ops"]
+    width = max([9, *(len(setting_in_words(cell.workload.setting)) for cell in cells)])
+    lines = [f"{'tracker':<16} {'size':<24} {'setting':<{width}} {'pass':>9} {'cell':>9} {'memory':>9}  ops"]
     for cell in cells:
         if cell.process == 0:
             lines.append(
-                f"{cell.workload.work.selector:<16} {cell.size!s:<24} {cell.workload.setting.precision:<9} "
-                f"{_time(cell.predicted_pass_s):>9} {_time(cell.predicted_s):>9} "
-                f"{units.bytes_size(cell.predicted_bytes):>9}  {'yes' if cell.with_ops else ''}".rstrip()
+                f"{cell.workload.work.selector:<16} {cell.size!s:<24} "
+                f"{setting_in_words(cell.workload.setting):<{width}} {_time(cell.predicted_pass_s):>9} "
+                f"{_time(cell.predicted_s):>9} {units.bytes_size(cell.predicted_bytes):>9}  "
+                f"{'yes' if cell.with_ops else ''}".rstrip()
             )
     known = [cell.predicted_s for cell in cells if cell.predicted_s is not None]
     total = f"about {units.duration(sum(known))} on {rate.name} (rough)" if known and rate else "time not predicted"

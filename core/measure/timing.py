@@ -18,6 +18,9 @@ from core.trackers.stages import OTHER
 
 LEAST_REPETITIONS = 3
 LEAST_WARMUP_CALLS = 2
+# Warmup goes on until the last calls neither rise nor fall: by at most this share of their median from first to last.
+FLAT_CALLS, FLAT_SHARE = 6, 0.02
+MOST_WARMUP = 3  # times the warmup of the effort; what is not flat by then is measured and said
 STOP_MEDIAN, STOP_BUDGET, STOP_COUNT = "median_interval", "time_budget", "max_repetitions"
 _CONFIDENCE = 0.95
 _DIGITS = 6  # nanoseconds: no clock here is finer, and the digits behind are only bytes in the file
@@ -141,6 +144,7 @@ class Timing:
     stage_calls: dict[str, int | None]
     readings: tuple[Any, ...]
     stop_rule: str
+    warmup_flat: bool | None  # None: too few calls to tell
 
 
 def time_cell(
@@ -151,11 +155,13 @@ def time_cell(
     read_telemetry: Callable[[], Any] = lambda: None,
     before_repetitions: Callable[[], None] = lambda: None,
     progress: Callable[[str, int], None] = lambda phase, count: None,
+    before_each: Callable[[], None] | None = None,
 ) -> Timing:
     """Time one forward pass `call` again and again.
 
     `stages` must be the marker that the model uses while `call` runs. `before_repetitions` runs between warmup and
-    the first repetition (precision is read back, memory counters are reset there).
+    the first repetition (precision is read back, memory counters are reset there), `before_each` before every
+    repetition and ahead of the synchronisation that begins it (an L2 flush).
     """
     progress("first call", 0)
     first_call_ms = _one_call_ms(call, clock)
@@ -172,6 +178,8 @@ def time_cell(
     stop_rule = None
     while stop_rule is None:
         progress("repetition", len(wall_ms))
+        if before_each is not None:
+            before_each()
         clock.synchronize()
         start_ms = clock.now_ms()
         first = clock.mark()
@@ -200,6 +208,7 @@ def time_cell(
         stage_calls={name: calls.get(name) for name in unique},
         readings=tuple(readings),
         stop_rule=stop_rule,
+        warmup_flat=is_flat(warmup_ms),
     )
 
 
@@ -218,15 +227,34 @@ def _one_call_ms(call: Callable[[], object], clock: Clock) -> float:
 def _warm_up(
     call: Callable[[], object], clock: Clock, effort: Effort, stages: StageTimer, progress: Callable[[str, int], None]
 ) -> list[float]:
-    """Calls until `warmup_s` have passed and at least two were made; one that alone lasts as long is enough."""
+    """Calls until `warmup_s` have passed, at least two were made and their times are flat.
+
+    One call that alone lasts as long is enough; waiting for flatness ends after `MOST_WARMUP` times the budget.
+    """
+    least_ms = effort.warmup_s * 1e3
     warmup_ms: list[float] = []
-    while sum(warmup_ms) < effort.warmup_s * 1e3 or (
-        len(warmup_ms) < LEAST_WARMUP_CALLS and max(warmup_ms, default=0.0) < effort.warmup_s * 1e3
+    while sum(warmup_ms) < least_ms or (
+        max(warmup_ms) < least_ms
+        and (len(warmup_ms) < LEAST_WARMUP_CALLS
+             or (is_flat(warmup_ms) is False and sum(warmup_ms) < MOST_WARMUP * least_ms))
     ):
         progress("warmup", len(warmup_ms))
         warmup_ms.append(_one_call_ms(call, clock))
         stages.take()
     return warmup_ms
+
+
+def is_flat(samples_ms: list[float]) -> bool | None:
+    """Whether the last `FLAT_CALLS` samples have no trend; None for fewer.
+
+    The trend is the median of all pairwise slopes (Theil 1950, Sen 1968): one outlier does not make one.
+    """
+    last = samples_ms[-FLAT_CALLS:]
+    if len(last) < FLAT_CALLS:
+        return None
+    slopes = sorted((last[j] - last[i]) / (j - i) for i in range(len(last)) for j in range(i + 1, len(last)))
+    middle = sorted(last)[len(last) // 2]
+    return abs(slopes[len(slopes) // 2]) * (len(last) - 1) <= FLAT_SHARE * middle
 
 
 def _rest_ms(total_ms: float, stages_ms: dict[str, float]) -> float:
