@@ -9,6 +9,8 @@ import importlib
 import warnings
 from typing import Any
 
+NO_PACKAGE = "the package nvidia-ml-py is not installed"
+
 
 def bare_uuid(uuid: str) -> str:
     """A UUID without NVML's "GPU-" or "MIG-" in front, lower case: torch and NVML then agree."""
@@ -27,19 +29,26 @@ class Nvml:
     @classmethod
     def open(cls, library: Any = None) -> Nvml | None:
         """NVML ready to ask, None without package or driver. `library` stands in for pynvml in tests."""
+        return cls.try_open(library)[0]
+
+    @classmethod
+    def try_open(cls, library: Any = None) -> tuple[Nvml | None, str | None]:
+        """(NVML, None), or (None, why not): `NO_PACKAGE`, or what NVML said, such as a mismatch of its two halves."""
         if library is None:
             try:
                 with warnings.catch_warnings():
                     # The PyPI package "pynvml" is a shim that warns on import; the module is the same.
                     warnings.simplefilter("ignore", FutureWarning)
                     library = importlib.import_module("pynvml")
-            except Exception:  # a broken installation is no reason to stop a measurement
-                return None
+            except ImportError:
+                return None, NO_PACKAGE
+            except Exception as error:  # a broken installation is no reason to stop a measurement
+                return None, f"{type(error).__name__}: {error}"[:200]
         try:
             library.nvmlInit()
-        except Exception:
-            return None
-        return cls(library)
+        except Exception as error:
+            return None, (str(error) or type(error).__name__)[:200]
+        return cls(library), None
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
@@ -87,9 +96,16 @@ class Nvml:
 
     def processes(self, handle: Any) -> list[tuple[int, int | None]]:
         """(pid, bytes or None) of the processes that compute on this board, as far as NVML shows them."""
+        return self.known_processes(handle) or []
+
+    def known_processes(self, handle: Any) -> list[tuple[int, int | None]] | None:
+        """As `processes`; None where NVML does not tell, which is not the same as nobody."""
         names = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2",
                  "nvmlDeviceGetComputeRunningProcesses")
+        found = self.ask(names, handle)
+        if found is None:
+            return None
         return [
             (int(process.pid), int(process.usedGpuMemory) if process.usedGpuMemory is not None else None)
-            for process in self.ask(names, handle) or []
+            for process in found
         ]
