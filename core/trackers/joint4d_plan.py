@@ -5,6 +5,8 @@ Shape letters as there: B clips, T frames, N queries, V virtual tracks, K = 49 w
 """
 from __future__ import annotations
 
+from itertools import pairwise
+
 from core.trackers.joint4d_shape import (
     BLOCKS_PER_GROUP,
     CORRELATION_CHANNELS,
@@ -44,7 +46,7 @@ def estimate(
     features = [images * FEATURE_CHANNELS * _cells(level, height, width) for level in range(LEVELS)]
     if images > FRAME_CHUNK:
         ledger.op(2 * features[0])
-    for finer, coarser in zip(features, features[1:], strict=False):
+    for finer, coarser in pairwise(features):
         ledger.op(finer + coarser)
     count, tokens = batch * points, batch * points * frames
     for numbers in features:
