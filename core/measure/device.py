@@ -49,12 +49,45 @@ class Found:
         return int(major), int(minor)
 
 
+BOARD = "board:"
+"""`board:<uuid_hash>` names one physical card: its place among the visible ones may change, this does not."""
+
+
+def visible_devices(nvml: Nvml | None) -> list[dict[str, str]]:
+    """What `--device all` measures: [{device, name, uuid_hash}] of every visible GPU in CUDA's order, else the CPU.
+
+    `device` is `board:<uuid_hash>`, so that each run finds its own card again; two cards of one type stay two.
+    """
+    if not torch.cuda.is_available():
+        found = cpu_device()
+        return [{"device": "cpu", "name": found.name, "uuid_hash": found.uuid_hash}]
+    boards = (cuda_device(index, cuda_uuid(index), nvml) for index in range(torch.cuda.device_count()))
+    return [{"device": f"{BOARD}{board.uuid_hash}", "name": board.name, "uuid_hash": board.uuid_hash}
+            for board in boards]
+
+
+def _index_of(asked: str, nvml: Nvml | None) -> int:
+    """CUDA index of `cuda:N` (or of the first GPU) or of `board:<uuid_hash>`. Raises UserError when it is not there."""
+    count = torch.cuda.device_count()
+    if asked.startswith(BOARD):
+        hashes = [board["uuid_hash"] for board in visible_devices(nvml)]
+        wanted = asked.removeprefix(BOARD)
+        if wanted not in hashes:
+            raise UserError(f"no visible GPU has the id {wanted[:12]}", f"one of {', '.join(h[:12] for h in hashes)}",
+                            "see CUDA_VISIBLE_DEVICES, or start a new run")
+        return hashes.index(wanted)
+    index = int(asked[5:]) if asked.startswith("cuda:") else 0
+    if index >= count:
+        raise UserError(f"device cuda:{index}", f"cuda:0 to cuda:{count - 1}", "try --device auto")
+    return index
+
+
 def find(asked: str, nvml: Nvml | None) -> Found:
-    """The device for "auto", "cpu" or "cuda:N". Raises UserError when there is no such device."""
+    """The device for "auto", "cpu", "cuda:N" or "board:<uuid_hash>". Raises UserError when there is no such device."""
     warnings: list[str] = []
     driver = nvml.driver() if nvml is not None else None
     cuda = torch.cuda.is_available()
-    if asked.startswith("cuda") and not cuda:
+    if asked.startswith(("cuda", BOARD)) and not cuda:
         raise no_cuda(torch.__version__, torch.version.cuda, driver or _driver_without_nvml(), _cuda_failure())
     if asked == "cpu" or not cuda:
         if asked == "auto" and (driver or _driver_without_nvml()):
@@ -64,10 +97,7 @@ def find(asked: str, nvml: Nvml | None) -> Found:
             warnings.append(f"other programs keep the CPU {busy:.0%} busy: times can be several times too long; "
                             "measure again when it is idle")
         return Found("cpu", cpu_device(), host(), software(driver), None, tuple(warnings))
-    index = int(asked[5:]) if asked.startswith("cuda:") else 0
-    count = torch.cuda.device_count()
-    if index >= count:
-        raise UserError(f"device cuda:{index}", f"cuda:0 to cuda:{count - 1}", "try --device auto")
+    index = _index_of(asked, nvml)
     board_uuid = cuda_uuid(index)
     return Found(f"cuda:{index}", cuda_device(index, board_uuid, nvml), host(), software(driver), board_uuid)
 
