@@ -21,6 +21,7 @@ from core.measure import inputs, precision, profile
 from core.measure.timing import Clock
 from core.records import WorkKey
 from core.trackers import registry
+from core.trackers.info import OFFICIAL
 from core.trackers.stages import OTHER, PROFILER_PREFIX
 
 _NUMBERED = "gapscope op:"
@@ -37,30 +38,30 @@ class Subject:
 
 
 def build_subject(
-    work: WorkKey, precision_name: str, device: torch.device, seed: int, checkouts: Mapping[str, str]
+    work: WorkKey, precision_name: str, device: torch.device, seed: int, checkouts: Mapping[str, str] | None = None,
+    weights: str | None = None,
 ) -> Subject:
     """The tracker of a work key on the device with its precision set, as a worker of a sweep builds it.
 
-    Raises UserError for an unknown tracker or size.
+    checkouts: paths of official repositories by name; weights: a checkpoint for one of them.
+    Raises UserError for an unknown tracker or size, or a checkout that is not there.
     """
     info, variant = registry.resolve(work.selector)
     options: dict[str, Any] = dict(registry.build_options(info, work))
-    if checkouts.get(info.name):
-        options["checkout"] = checkouts[info.name]
+    if info.implementation == OFFICIAL:
+        options.update(checkouts=dict(checkouts or {}), weights=weights, frames=work.frames, height=work.height,
+                       width=work.width)
     model = registry.load_builder(info)(variant.name, seed=seed, **options).to(device)
-    clip = inputs.procedural_clip(work.frames or 1, work.height or 1, work.width or 1, work.points or 1, seed)
+    clip = inputs.procedural_clip(*work.size, work.points or 1, seed)
     arguments = inputs.to_model_input(clip, device, work.batch)
-    if hasattr(model, "prepare"):  # an adapter turns our units into its own outside the timed region
-        prepared = model.prepare(**arguments)
-        arguments = dict(prepared) if isinstance(prepared, Mapping) else {}
-        positional = () if isinstance(prepared, Mapping) else tuple(prepared)
-    else:
-        positional = ()
+    if hasattr(model, "prepare"):  # in the model's own layout, outside the forward pass
+        with torch.no_grad():
+            arguments = model.prepare(**arguments)
     precision.apply(precision_name)  # after the model is built, since building may change settings
 
     def call() -> object:
         with torch.inference_mode(), precision.autocast(precision_name, device.type):
-            return model(*positional, **arguments)
+            return model(**arguments)
 
     return Subject(call, model if hasattr(model, "stage_marker") else None)
 
@@ -127,7 +128,8 @@ def freeze(function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any
         if tensor.layout != torch.strided or tensor.is_quantized:
             raise TypeError(f"a tensor of layout {tensor.layout}")
         key = _memory_key(tensor)
-        first, last = tensor.storage_offset(), tensor.storage_offset() + _span(tensor)
+        first = int(tensor.storage_offset())
+        last = first + _span(tensor)
         known = spans.get(key, (first, last))
         spans[key] = min(known[0], first), max(known[1], last)
     memories: list[Tensor] = []
@@ -142,7 +144,7 @@ def freeze(function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any
     def kept(value: Any) -> Any:
         if isinstance(value, Tensor):
             key = _memory_key(value)
-            return _Look(place[key], tuple(value.shape), value.stride(), value.storage_offset() - spans[key][0])
+            return _Look(place[key], tuple(value.shape), value.stride(), int(value.storage_offset()) - spans[key][0])
         if isinstance(value, (list, tuple)):
             return type(value)(kept(item) for item in value)
         if isinstance(value, torch.Generator):

@@ -1,0 +1,647 @@
+"""`python -m core.measure microscope`: which ops lose the most time, and which other way of computing them is faster.
+
+A tracker is profiled once. An op's lost time is calls x (time - max(roofline, launch floor)): one launch for each call
+is needed, many are not. The ops with the most lost time are taken out with their real arguments, replayed alone, and
+tried in alternatives made from their arguments. Every trial is one line of the run file, on disk before the next.
+
+Processes: one profiles (on CUDA the profiler stays attached to its process and slows it), one times, and for
+cudnn.benchmark one of each kind has it on from its start, since cuDNN keeps its first plan for given arguments.
+An op that takes its process down costs that op's trial, not the run. Standard library only; the workers load torch.
+"""
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from core import units
+from core.errors import UserError
+from core.gpus import by_nvml_name, peak_tflops
+from core.measure import reasons
+from core.measure.plan_microscope import MicroscopeRequest, add_options, request_from
+from core.measure.run import PROFILER_VARIABLES, Signals
+from core.measure.worker_process import (
+    START_TIMEOUT_S,
+    InterruptedSweepError,
+    WorkerDiedError,
+    WorkerProcess,
+    WorkerSilentError,
+)
+from core.records import (
+    REST_OP,
+    Ceiling,
+    Device,
+    End,
+    Host,
+    Note,
+    Op,
+    OpTrial,
+    RunHeader,
+    RunsFolder,
+    RunWriter,
+    Software,
+    device_lock,
+    from_json,
+    new_run_id,
+    now_utc,
+    read_run_file,
+    to_json,
+)
+
+WORKER_COMMAND = (sys.executable, "-m", "core.measure.op_worker")
+REPRODUCED_WITHIN = 0.2
+"""A replay of this much more or less than the time in the tracker, by the same kernels, stands for it."""
+
+COPY_NOT_TIMED, PRECISION = "(copy not timed)", "precision: "
+"""What marks a change that is no gain by itself: see op_alternatives."""
+
+_NO_OP = "(no op)"
+_AS_IT_IS, _COLD = "", "cold"
+_TRIAL_S, _LEAST_TRIAL_S = 1.5, 0.05
+_OWN_ROUNDS = 3
+_KERNELS_SHARE = 0.3  # of an op's time, to see kernels; the rest times
+_SILENCE_S = 180.0
+_NO_WORK_MS = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class FloorRates:
+    """What the device reaches at best. None: not known, and left out of the floor."""
+
+    matmul_tflops: float | None
+    convolution_tflops: float | None
+    bandwidth_gb_s: float | None
+    launch_us: float | None
+    source: str
+
+    def floor_ms(self, op: Op) -> float:
+        """The least time of all calls of an op: its roofline, and one launch for each call."""
+        peak = self.convolution_tflops if "conv" in op.op else self.matmul_tflops
+        parts = [0.0]
+        if peak and op.flops:
+            parts.append(op.flops / peak / 1e9)
+        if self.bandwidth_gb_s and op.bytes:
+            parts.append(op.bytes / self.bandwidth_gb_s / 1e6)
+        if self.launch_us:
+            parts.append(op.calls * self.launch_us / 1e3)
+        return max(parts)
+
+
+def floor_rates(
+    device: Device, precision: str, launch_us: float | None, ceilings: Sequence[Ceiling] = ()
+) -> FloorRates:
+    """Measured ceilings where they are given, else the data sheet; the launch floor is the one of this host."""
+    gpu = by_nvml_name(device.name, device.memory_bytes) if device.type == "cuda" else None
+    convolution = peak_tflops(gpu, precision) if gpu else None
+    matmul = peak_tflops(gpu, "fp32") if gpu and precision == "default" else convolution
+    best: dict[tuple[str, str | None], float] = {}
+    for line in ceilings:
+        key = line.metric, line.precision
+        best[key] = max(best.get(key, 0.0), line.value)
+    copy = best.get(("copy", None))
+    gemm = {name: best.get(("gemm", name)) for name in ("fp32", "tf32", "fp16", "bf16")}
+    by_setting = {"default": gemm["tf32"] or gemm["fp32"], **gemm}.get(precision)
+    measured = [name for name, value in (("copy", copy), ("gemm", by_setting)) if value]
+    source = "measured " + " and ".join(measured) if measured else ""
+    if gpu:
+        source += (", else " if source else "") + f"data sheet of {gpu.name}"
+    return FloorRates(
+        matmul_tflops=(gemm["fp32"] if precision == "default" else by_setting) or (matmul.value if matmul else None),
+        convolution_tflops=by_setting or (convolution.value if convolution else None),
+        bandwidth_gb_s=copy or (gpu.memory_bandwidth_gb_s if gpu else None),
+        launch_us=launch_us,
+        source=source or "launch floor alone: no data sheet and no ceilings of this device",
+    )
+
+
+def most_lost(ops: Sequence[Op], rates: FloorRates, top: int) -> list[tuple[Op, float]]:
+    """The ops with the most lost time in ms per pass, largest first; rows that are no op are left out."""
+    lost = [
+        (op, op.device_ms - rates.floor_ms(op)) for op in ops
+        if op.device_ms is not None and op.op not in (_NO_OP, REST_OP)
+    ]
+    return sorted((pair for pair in lost if pair[1] > 0), key=lambda pair: -pair[1])[:top]
+
+
+def reproduced(
+    in_tracker_ms: float, replay_ms: float, tracker_kernels: Sequence[str], replay_kernels: Sequence[str], calls: int
+) -> bool:
+    """Whether a replay stands for the op in its tracker. Times per call.
+
+    Calls with equal keys may use several kernels (alignment differs), so that one of many need not use them all.
+    """
+    if in_tracker_ms <= 0 or abs(replay_ms / in_tracker_ms - 1) > REPRODUCED_WITHIN:
+        return False
+    inside, alone = set(tracker_kernels), set(replay_kernels)
+    return alone == inside if calls == 1 else alone <= inside
+
+
+def clearly_faster(before_ms: Sequence[float], after_ms: Sequence[float]) -> bool:
+    """Whether three quarters of the samples after a change lie below three quarters of those before it."""
+    before, after = sorted(before_ms), sorted(after_ms)
+    return before[(len(before) - 1) // 4] > after[len(after) - 1 - (len(after) - 1) // 4]
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class _Looked:
+    """One op of the closing table."""
+
+    op: Op
+    lost_ms: float
+    reproduced: bool | None = None
+    note: str | None = None
+    trials: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # plain values, one per op_trial line
+
+    def best(self, other_precision: bool = False) -> dict[str, Any] | None:
+        """The fastest trial that is faster beyond its spread, whose results agree and whose copies are timed.
+
+        In the same precision unless asked for another.
+        """
+        fitting = [
+            trial for trial in self.trials
+            if trial["agrees"] and trial["faster"] and not trial["change"].endswith(COPY_NOT_TIMED)
+            and trial["change"].startswith(PRECISION) == other_precision
+        ]
+        return max(fitting, key=lambda trial: float(trial["factor"]), default=None)
+
+    def saving_ms(self) -> float | None:
+        """Milliseconds of a pass that the best trial would save. None where the replay did not stand for the op."""
+        best = self.best()
+        if not self.reproduced or self.op.device_ms is None:
+            return None
+        return self.op.device_ms * (1 - 1 / best["factor"]) if best else 0.0
+
+
+class Microscope:
+    """One run. `say` gets a short line for a person per event."""
+
+    def __init__(
+        self, request: MicroscopeRequest, path: Path, run_id: str, locks: RunsFolder, signals: Signals,
+        say: Callable[[str], None], worker_command: Sequence[str] = WORKER_COMMAND,
+    ) -> None:
+        self.request, self.path, self.run_id, self.locks = request, path, run_id, locks
+        self.signals, self.say, self.command = signals, say, worker_command
+        self.deadline = time.monotonic() + request.budget_s
+        self.workers: dict[tuple[bool, bool], WorkerProcess] = {}  # (profiles, cudnn.benchmark)
+        self.opened: dict[tuple[bool, bool], str] = {}
+        self.hello: dict[str, Any] = {}
+        self.writer: RunWriter | None = None
+        self.folder = Path()
+        self.pass_ms: list[float] = []
+        self.looked: list[_Looked] = []
+
+    def run(self) -> str:
+        """Look; returns the end state. Raises UserError before anything is written, RuntimeError without a worker."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="gapscope-ops-") as folder:
+                self.folder = Path(folder)
+                self._worker(profiles=True)
+                self._refuse()
+                with device_lock(self.locks.root, self.device.uuid_hash, lambda: not self.signals.count):
+                    self._open_file()
+                    state, reason = self._look()
+                self._end(state, reason)
+                return state
+        except InterruptedSweepError:
+            self._end("stopped", "interrupted")
+            return "stopped"
+        except (WorkerDiedError, WorkerSilentError) as error:
+            self._end("failed", reasons.clean(str(error)))
+            raise RuntimeError(str(error)) from None
+        except (UserError, RuntimeError, OSError) as error:
+            self._end("failed", reasons.clean(str(error)))
+            raise
+        finally:
+            for worker in self.workers.values():
+                worker.close(at_once=True)
+            if self.writer is not None:
+                self.writer.close()
+
+    @property
+    def device(self) -> Device:
+        device: Device = from_json(Device, self.hello["device"], "device")
+        return device
+
+    @property
+    def on_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def _refuse(self) -> None:
+        if self.hello.get("unsupported"):
+            raise UserError(f"{self.request.precision} is not possible here: {self.hello['unsupported']}",
+                            "a precision that this device has", "choose another --precision")
+        if self.hello.get("busy") and not self.request.force:
+            raise UserError(f"the GPU is in use ({self.hello['busy']})",
+                            "an idle GPU, since a shared one gives wrong times", "wait, or use --force")
+
+    def _open_file(self) -> None:
+        self.writer = RunWriter(self.path, self.run_id)
+        host: Host = from_json(Host, self.hello["host"], "host")
+        software: Software = from_json(Software, self.hello["software"], "software")
+        self.writer.write(RunHeader(
+            started_at=now_utc(), origin="measured", label=self.request.label, device=self.device, host=host,
+            software=software, settings=self.hello.get("settings", {}), request=self.request.to_json(),
+        ))
+        for warning in self.hello.get("warnings", []):
+            self._note("warning", reasons.clean(str(warning)))
+            self.say(f"warning: {warning}")
+
+    def _note(self, event: str, text: str, data: Mapping[str, Any] | None = None) -> None:
+        assert self.writer is not None
+        self.writer.write(Note(event=event, text=text, at=now_utc(), data=dict(data or {})))
+
+    def _end(self, state: str, reason: str | None) -> None:
+        if self.writer is not None:
+            self.writer.write(End(state=state, reason=reason, at=now_utc()))
+            self.say(f"{state}{f': {reason}' if reason else ''}")
+
+    # --- workers ---
+
+    def _worker(self, profiles: bool, benchmark: bool = False) -> WorkerProcess:
+        """The process of a kind, started when first wanted. On a CPU one does everything."""
+        kind = (profiles, benchmark) if not self.hello or self.on_cuda else (True, False)
+        worker = self.workers.get(kind)
+        if worker is None:
+            worker = WorkerProcess(self.command, PROFILER_VARIABLES if kind[0] else None)
+            self.workers[kind] = worker
+            order = {"do": "hello", "device": self.request.device, "precision": self.request.precision,
+                     "cudnn_benchmark": benchmark}
+            hello = worker.ask(order, "hello", START_TIMEOUT_S, self._interrupted)
+            self.hello = self.hello or hello
+        return worker
+
+    def _drop(self, profiles: bool, benchmark: bool = False) -> None:
+        kind = (profiles, benchmark) if self.on_cuda else (True, False)
+        worker = self.workers.pop(kind, None)
+        self.opened.pop(kind, None)
+        if worker is not None:
+            worker.close(at_once=True)
+
+    def _interrupted(self) -> bool:
+        return self.signals.count > 1
+
+    def _ask(self, order: dict[str, Any], profiles: bool, benchmark: bool = False) -> dict[str, Any]:
+        """An answer, or {"error": reason} when the op failed, died or hung; a broken process is replaced later."""
+        try:
+            answer = self._worker(profiles, benchmark).ask(order, order["do"], _SILENCE_S, self._interrupted)
+        except (WorkerDiedError, WorkerSilentError) as error:
+            self._drop(profiles, benchmark)
+            return {"error": reasons.clean(str(error))}
+        if answer.get("retire"):
+            self._drop(profiles, benchmark)
+        return answer
+
+    def _with_op(
+        self, file: str, order: dict[str, Any], profiles: bool, benchmark: bool = False
+    ) -> dict[str, Any]:
+        """As `_ask`, with the op of this file opened in that process."""
+        kind = (profiles, benchmark) if self.on_cuda else (True, False)
+        if self.opened.get(kind) != file:
+            opened = self._ask({"do": "open", "file": file}, profiles, benchmark)
+            if "error" in opened:
+                return opened
+            self.opened[kind] = file
+            if order["do"] == "open":
+                return opened
+        return self._ask(order, profiles, benchmark)
+
+    # --- looking ---
+
+    def _look(self) -> tuple[str, str | None]:
+        request = self.request
+        self.say(f"{request.work.selector} in {request.precision} on {self.device.name}: profiling one pass")
+        told = self._ask({"do": "profile", "work": to_json(request.work), "seed": request.seed,
+                          "checkouts": dict(request.checkouts or {}), "weights": request.weights}, profiles=True)
+        if "error" in told:
+            raise RuntimeError(f"the tracker could not be profiled: {told['error']}")
+        ops = [from_json(Op, op, "op") for op in told["ops"]]
+        self.pass_ms = [float(value) for value in told["pass_ms"]]
+        rates = floor_rates(self.device, request.precision, self.hello.get("launch_us"), self._ceilings())
+        chosen = most_lost(ops, rates, request.top)
+        summed_ms = sum(op.device_ms or 0.0 for op in ops)
+        self._note("microscope", f"{len(chosen)} of {len(ops)} ops to look at", {
+            "pass_ms": self.pass_ms, "profiled_ms": told["profiled_ms"], "kernel_busy_ms": told["kernel_busy_ms"],
+            "ops_ms": summed_ms, "rates": dataclasses.asdict(rates), "workload": request.work.key(),
+            "precision": request.precision,
+        })
+        self.say(f"pass {units.time_ms(statistics.median(self.pass_ms))}, ops {units.time_ms(summed_ms)}; "
+                 f"floor from {rates.source}")
+        if not chosen:
+            return "done", "no op takes longer than its floor"
+        captured = self._ask({"do": "capture", "keys": [op.key() for op, _ in chosen], "folder": str(self.folder)},
+                             profiles=True)
+        if "error" in captured:
+            raise RuntimeError(f"the ops could not be taken out: {captured['error']}")
+        if self.on_cuda:
+            self._drop(profiles=True)  # with the tracker's memory
+        for index, (op, lost_ms) in enumerate(chosen):
+            left = len(chosen) - index
+            if self.signals.count:
+                return "stopped", f"stopped on request, {left} ops left"
+            if time.monotonic() >= self.deadline:
+                return "stopped", f"budget of {request.budget_s:g} s spent, {left} ops left"
+            looked = _Looked(op, lost_ms)
+            self.looked.append(looked)
+            file = captured["files"].get(op.key())
+            if file is None:
+                looked.note = str(captured["notes"].get(op.key(), "not captured"))
+            else:
+                self._one(looked, file, (self.deadline - time.monotonic()) / left)
+            if looked.note:
+                self._note("op_skipped", f"{_name(op)}: {looked.note}", {"op": op.key()})
+            self.say(f"{index + 1}/{len(chosen)} {_row_text(looked)}")
+        return "done", None
+
+    def _ceilings(self) -> list[Ceiling]:
+        if self.request.ceilings is None:
+            return []
+        return [line.record for line in read_run_file(self.request.ceilings).lines if isinstance(line.record, Ceiling)]
+
+    def _one(self, looked: _Looked, file: str, share_s: float) -> None:
+        """All trials of one op within its share of the budget, each written as soon as it is made."""
+        end = time.monotonic() + share_s
+        opened = self._with_op(file, {"do": "open", "file": file}, profiles=False)
+        if "error" in opened:
+            looked.note = f"it could not be replayed: {opened['error']}"
+            return
+        found = opened["alternatives"]
+        base = self._with_op(file, {"do": "base", "budget_s": min(0.5, share_s / 10), "cold": False}, profiles=False)
+        if "error" in base:
+            looked.note = f"it could not be replayed: {base['error']}"
+            return
+        changes = [one["change"] for one in found if not one["own_process"]]
+        replay = self._replayed(looked, file, base["samples_ms"], changes, share_s * _KERNELS_SHARE)
+        looked.reproduced = replay.reproduced
+        failed: dict[str, str] = {}
+        for index, one in enumerate(found):
+            if time.monotonic() >= end or self.signals.count > 0:
+                failed[one["change"]] = "no time left"
+                continue
+            trial_s = max(_LEAST_TRIAL_S, min(_TRIAL_S, (end - time.monotonic()) / (len(found) - index) * 0.6))
+            change = str(one["change"])
+            told = self._own_process(file, change, trial_s, replay) if one["own_process"] else self._with_op(
+                file, {"do": "trial", "change": change, "budget_s": trial_s, "cold": replay.cold}, profiles=False
+            )
+            if "error" in told:
+                failed[change] = str(told["error"])
+                continue
+            self._write_trial(looked, change, told, replay)
+        if failed:
+            self._note("not_tried", f"{len(failed)} alternatives of {_name(looked.op)} did not run",
+                       {"op": looked.op.key(), "reasons": failed})
+
+    def _replayed(
+        self, looked: _Looked, file: str, samples_ms: list[float], changes: list[str], budget_s: float
+    ) -> _Replay:
+        """Kernels of the op alone and of its alternatives, and whether it behaves as in the tracker."""
+        op = looked.op
+        in_tracker_ms = (op.device_ms or 0.0) / op.calls
+        if not self.on_cuda:
+            alone_ms = statistics.median(samples_ms)
+            return _Replay(in_tracker_ms, alone_ms, False, {}, reproduced(in_tracker_ms, alone_ms, (), (), op.calls))
+        order = {"do": "kernels", "changes": changes, "budget_s": budget_s}
+        told = self._with_op(file, order, profiles=True)
+        if "error" in told and changes:  # perhaps one alternative took the process down
+            told = self._with_op(file, {**order, "changes": []}, profiles=True)
+        by_change = dict(told.get("by_change", {}))
+        states = [(name, by_change[name]) for name in (_AS_IT_IS, _COLD)
+                  if name in by_change and "error" not in by_change[name]]
+        if not states:
+            looked.note = f"its kernels could not be seen: {told.get('error', 'no answer')}"
+            return _Replay(in_tracker_ms, None, False, by_change, None)
+        # The state of the cache that comes closer to what the tracker saw.
+        name, nearest = min(states, key=lambda state: abs(math.log(
+            max(state[1]["device_ms"], _NO_WORK_MS) / max(in_tracker_ms, _NO_WORK_MS))))
+        return _Replay(
+            in_tracker_ms, nearest["device_ms"], name == _COLD, by_change,
+            reproduced(in_tracker_ms, nearest["device_ms"], op.kernels, nearest["kernels"], op.calls),
+        )
+
+    def _own_process(self, file: str, change: str, budget_s: float, replay: _Replay) -> dict[str, Any]:
+        """A change that must hold from the start of a process: samples of two processes in turn."""
+        reference = str(self.folder / "reference.pt")
+        kept = self._with_op(file, {"do": "keep", "file": reference}, profiles=False)
+        before: list[float] = []
+        after: list[float] = []
+        agreement: dict[str, Any] | None = None
+        for _ in range(_OWN_ROUNDS):
+            order = {"do": "base", "budget_s": budget_s / _OWN_ROUNDS / 2, "cold": replay.cold}
+            own = self._with_op(file, order, profiles=False)
+            other = self._with_op(file, {**order, "reference": reference if agreement is None and "error" not in kept
+                                         else None}, profiles=False, benchmark=True)
+            for told in (own, other):
+                if "error" in told:
+                    return told
+            before += own["samples_ms"]
+            after += other["samples_ms"]
+            agreement = agreement or other["agreement"]
+        told = self._with_op(file, {"do": "kernels", "changes": [], "budget_s": 1.0}, profiles=True, benchmark=True)
+        seen = told.get("by_change", {}).get(_AS_IT_IS)
+        if seen is not None:
+            replay.by_change[change] = seen
+        return {"before_ms": before, "after_ms": after, "agreement": agreement}
+
+    def _write_trial(self, looked: _Looked, change: str, told: Mapping[str, Any], replay: _Replay) -> None:
+        before, after = replay.by_change.get(_COLD if replay.cold else _AS_IT_IS, {}), replay.by_change.get(change, {})
+        agreement = told["agreement"] or {"max_abs_diff": None, "tolerance": None, "agrees": None}
+        factor = statistics.median(told["before_ms"]) / statistics.median(told["after_ms"])
+        assert self.writer is not None
+        self.writer.write(OpTrial(
+            op=looked.op, change=change, before_ms=tuple(told["before_ms"]), after_ms=tuple(told["after_ms"]),
+            kernels_before=tuple(before.get("kernels", ())), kernels_after=tuple(after.get("kernels", ())),
+            max_abs_diff=agreement["max_abs_diff"], reproduced=replay.reproduced,
+            extra={
+                "agrees": agreement["agrees"], "tolerance": agreement["tolerance"],
+                "launches_before": before.get("launches"), "launches_after": after.get("launches"),
+                "device_before_ms": before.get("device_ms"), "device_after_ms": after.get("device_ms"),
+                "in_tracker_ms": replay.in_tracker_ms, "replay_ms": replay.alone_ms,
+                "l2": ("cold" if replay.cold else "warm") if self.on_cuda else None,
+                "lost_ms": looked.lost_ms, "pass_ms": statistics.median(self.pass_ms),
+            },
+        ))
+        looked.trials.append({
+            "change": change, "factor": factor, "agrees": agreement["agrees"],
+            "faster": clearly_faster(told["before_ms"], told["after_ms"]),
+            "max_abs_diff": agreement["max_abs_diff"], "before_ms": statistics.median(told["before_ms"]),
+            "after_ms": statistics.median(told["after_ms"]), "launches_before": before.get("launches"),
+            "launches_after": after.get("launches"),
+        })
+
+
+@dataclasses.dataclass
+class _Replay:
+    """How an op behaves alone. Times per call."""
+
+    in_tracker_ms: float
+    alone_ms: float | None
+    cold: bool  # replays with a cold L2 cache come closer
+    by_change: dict[str, dict[str, Any]]
+    reproduced: bool | None
+
+
+# --- telling ---------------------------------------------------------------------------------------------------------
+
+
+def summary(looked: Sequence[_Looked], pass_ms: Sequence[float]) -> dict[str, Any]:
+    """The closing table as plain values. Savings are of ops that were reproduced; they add up, each op once."""
+    whole_ms = statistics.median(pass_ms) if pass_ms else None
+    rows = []
+    for one in looked:
+        best, other = one.best(), one.best(other_precision=True)
+        saving = one.saving_ms()
+        rows.append({
+            "op": one.op.op, "stage": one.op.stage, "shapes": [list(shape) for shape in one.op.shapes],
+            "calls": one.op.calls, "device_ms": one.op.device_ms, "launches": one.op.launches,
+            "lost_ms": one.lost_ms, "reproduced": one.reproduced, "note": one.note, "trials": len(one.trials),
+            "best": best, "best_other_precision": other, "saving_ms": saving,
+            "disagree": [trial["change"] for trial in one.trials if trial["agrees"] is False],
+        })
+    saving_ms = sum(row["saving_ms"] or 0.0 for row in rows)
+    return {
+        "pass_ms": whole_ms, "ops": rows, "saving_ms": saving_ms,
+        "saving_share": min(1.0, saving_ms / whole_ms) if whole_ms else None,
+    }
+
+
+def closing_table(told: Mapping[str, Any]) -> str:
+    """`summary` as text: one line per op, then what all best alternatives would save together."""
+    lines = [f"{'lost':>9} {'of op':>9} {'calls':>5} {'same':>5}  {'factor':>7} {'saves':>9}  op, best alternative"]
+    for row in told["ops"]:
+        best, other = row["best"], row["best_other_precision"]
+        same = {True: "yes", False: "no", None: units.MISSING}[row["reproduced"]]
+        text = f"{row['op']} {_shapes(row['shapes'])} in {row['stage']}"
+        lines.append(
+            f"{units.time_ms(row['lost_ms']):>9} {units.time_ms(row['device_ms']):>9} {row['calls']:>5} {same:>5}  "
+            f"{units.ratio(best['factor']) if best else units.MISSING:>7} {units.time_ms(row['saving_ms']):>9}  {text}"
+        )
+        if best:
+            lines.append(f"{'':>50}  {best['change']}{_launches(best)}")
+        elif not row["note"]:
+            lines.append(f"{'':>50}  no alternative was faster with equal results")
+        if other:
+            lines.append(f"{'':>50}  {units.ratio(other['factor'])} by {other['change']}{_launches(other)}")
+        if row["note"]:
+            lines.append(f"{'':>50}  {row['note']}")
+        for change in row["disagree"]:
+            lines.append(f"{'':>50}  other results: {change}")
+    lines.append("lost: time above roofline and launch floor, per pass; same: the op alone behaves as in the tracker")
+    if told["pass_ms"]:
+        lines.append(
+            f"The best alternatives of the same precision would save about {units.time_ms(told['saving_ms'])} of "
+            f"{units.time_ms(told['pass_ms'])} per pass ({units.percent(told['saving_share'])}), an estimate from "
+            "ops alone."
+        )
+    return "\n".join(lines)
+
+
+def _launches(trial: Mapping[str, Any]) -> str:
+    before, after = trial["launches_before"], trial["launches_after"]
+    if before is None or after is None:
+        return ""
+    return f" ({units.count(before)} launches, then {units.count(after)})"
+
+
+def _shapes(shapes: Sequence[Sequence[int]]) -> str:
+    return " ".join("x".join(map(str, shape)) or "()" for shape in shapes[:2])
+
+
+def _name(op: Op) -> str:
+    return f"{op.op} {_shapes(op.shapes)}"
+
+
+def _row_text(looked: _Looked) -> str:
+    best = looked.best()
+    found = f"{units.ratio(best['factor'])} by {best['change']}" if best else looked.note or "nothing faster"
+    return f"{_name(looked.op)}: lost {units.time_ms(looked.lost_ms)}, {len(looked.trials)} trials, {found}"
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message, fix=f"see {self.prog} --help")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = _Parser(
+        prog="python -m core.measure microscope",
+        description="Take the ops with most lost time out of a tracker, replay each alone, and try other ways to "
+                    "compute it.",
+    )
+    add_options(made)
+    made.add_argument("--runs", metavar="DIR", help="the runs folder (GAPSCOPE_RUNS, else ./runs)")
+    made.add_argument("--run-id", metavar="ID", help="id of the new run")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 done or stopped, 2 a user's mistake, 1 a failure."""
+    try:
+        arguments = parser().parse_args(argv)
+        return _look(arguments)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (RuntimeError, OSError) as error:
+        print(f"the microscope failed: {error}", file=sys.stderr)
+        return 1
+
+
+def _look(arguments: argparse.Namespace) -> int:
+    request = request_from(arguments)
+    runs = RunsFolder(arguments.runs) if arguments.runs else RunsFolder.beside("results.duckdb")
+    run_id = arguments.run_id or new_run_id()
+    path = Path(arguments.out) if arguments.out else runs.run_file(run_id)
+    if path.exists():
+        raise UserError(f"{path.name} exists already", "a new file name", "choose another --out")
+    if arguments.out and not path.parent.exists():
+        raise UserError(f"no folder {path.parent.name!r} for {path.name}", "an existing folder", "make it first")
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+
+    if not arguments.out:
+        runs.claim(run_id)
+    with Signals().listening() as signals:
+        microscope = Microscope(request, path, run_id, runs, signals, say)
+        try:
+            microscope.run()
+        finally:
+            if not arguments.out and microscope.writer is None:
+                _forget_claim(runs, run_id)
+    told = summary(microscope.looked, microscope.pass_ms)
+    if arguments.json:
+        print(json.dumps({"run_id": run_id, "file": os.path.basename(path), **told}, allow_nan=False))
+    else:
+        say(closing_table(told))
+        say(f"run file: {path}")
+        if arguments.out:
+            say(f"take it in with: python -m core ingest {path.name}")
+    return 0
+
+
+def _forget_claim(runs: RunsFolder, run_id: str) -> None:
+    """A run that never began leaves no empty folder behind."""
+    folder = runs.run_dir(run_id)
+    try:
+        (folder / "runner.json").unlink(missing_ok=True)
+        folder.rmdir()
+    except OSError:
+        return
+
+
+if __name__ == "__main__":
+    sys.exit(main())
