@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from core.measure import reasons, worker
+from core.measure import execution, reasons, worker
 from core.measure.plan import Effort
 from core.measure.timing import (
     STOP_BUDGET,
     STOP_COUNT,
     STOP_MEDIAN,
     StageTimer,
+    is_flat,
     median_half_width,
     stop_reason,
     time_cell,
@@ -28,6 +29,7 @@ from core.measure.timing import (
 from core.records import Cell, Note, RunFile, read_run_file
 from core.trackers import registry
 from core.trackers.stages import OTHER
+from core.trackers.tracker import Tracker
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -129,6 +131,46 @@ def test_nested_stages_are_a_fault_and_not_a_negative_rest() -> None:
 
     with pytest.raises(ValueError, match="do they nest"):
         time_cell(call, clock, EFFORT, stages)
+
+
+def test_warmup_goes_on_while_calls_get_faster_and_not_for_ever() -> None:
+    clock = FakeClock(False, [])
+    durations = iter([40.0, 12.0, 10.0, 9.0, 8.0, 7.0, 6.0, *[5.0] * 60])
+
+    timing = time_cell(lambda: clock.work(next(durations)), clock, EFFORT, StageTimer(clock))
+    # The budget of 50 ms is over after the sixth call; flat are the last six once most of them take 5 ms.
+    assert timing.warmup_ms == (12, 10, 9, 8, 7, 6, 5, 5, 5, 5, 5)
+    assert timing.warmup_flat is True
+
+    slowing = FakeClock(False, [])
+    ramp = iter([1.0 + 0.5 * step for step in range(200)])
+    timing = time_cell(lambda: slowing.work(next(ramp)), slowing, EFFORT, StageTimer(slowing))
+    assert timing.warmup_flat is False
+    assert 150 <= sum(timing.warmup_ms) < 165  # given up after three budgets
+
+    steady = FakeClock(False, [])
+    timing = time_cell(lambda: steady.work(10.0), steady, EFFORT, StageTimer(steady))
+    assert timing.warmup_ms == (10,) * 5  # five calls are the budget; too few to tell a trend, and none is seen
+    assert timing.warmup_flat is None
+
+
+def test_one_slow_call_among_flat_ones_is_no_trend() -> None:
+    assert is_flat([10.0, 10.0, 30.0, 10.0, 10.1, 10.0]) is True
+    assert is_flat([10.0, 10.1, 10.2, 10.3, 10.4, 10.5]) is False  # 5 % from first to last
+    assert is_flat([10.0] * 5) is None
+
+
+def test_what_is_done_before_each_repetition_lies_outside_its_time() -> None:
+    log: list[str] = []
+    clock = FakeClock(False, log)
+
+    def flush() -> None:
+        log.append("flush")
+        clock.work(7.0)
+
+    timing = time_cell(lambda: clock.work(30.0), clock, EFFORT, StageTimer(clock), before_each=flush)
+    assert set(timing.wall_ms) == {30.0}
+    assert log.count("flush") == len(timing.wall_ms)
 
 
 def test_one_long_warmup_call_is_enough_and_three_repetitions_are_always_made() -> None:
@@ -301,6 +343,19 @@ def test_killing_the_runner_ends_its_worker_and_resuming_repeats_no_cell(tmp_pat
     assert [line.seq for line in lines] == sorted({line.seq for line in lines})
 
 
+@pytest.mark.parametrize(("wall", "event", "busy", "ok", "said"), [
+    (20.2, 20.1, 20.0, True, "clocks agree"), (20.0, 20.1, 20.0, False, "out of order"),
+    (20.2, 20.0, 20.1, False, "out of order"), (30.0, 29.0, 20.0, False, "more than 5 % apart"),
+    (20.0, 20.0, None, False, "saw no kernel"),
+])
+def test_three_clocks_must_be_in_order_and_agree_on_one_long_product(
+    wall: float, event: float, busy: float | None, ok: bool, said: str
+) -> None:
+    told = worker.agreement_of_clocks(wall, event, busy)
+    assert (told["ok"], told["wall_ms"], told["kernel_busy_ms"]) == (ok, wall, busy)
+    assert said in told["text"]
+
+
 def test_a_profiled_pass_that_saw_no_device_work_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a teardown of CUPTI every other trace is blind (seen on an H200 with torch 2.11)."""
     kernel = {"ph": "X", "cat": "kernel", "ts": 0.0, "dur": 2000.0, "name": "gemm", "args": {"correlation": 1}}
@@ -308,8 +363,9 @@ def test_a_profiled_pass_that_saw_no_device_work_is_made_again(monkeypatch: pyte
     monkeypatch.setattr(worker.profile, "record", lambda *_, **__: next(traces))
     blind = object.__new__(worker.Worker)
     blind.on_cuda, blind.clock, blind._profiler_warm = True, FakeClock(True, []), True
-    told = blind._profile({"profile": True}, object(), lambda: None, None, lambda *_: None)
+    run = execution.Arranged(Tracker(), lambda: None, lambda: None, has_stages=False)
+    told = blind._profile({"profile": True}, Tracker(), run, None, lambda *_: None)
     assert told.fields == {"kernel_busy_ms": 2.0, "profiled_wall_ms": 3.0}
-    told = blind._profile({"profile": True}, object(), lambda: None, None, lambda *_: None)
+    told = blind._profile({"profile": True}, Tracker(), run, None, lambda *_: None)
     assert told.fields == {}
     assert "no work of the device" in told.notes["profile"]

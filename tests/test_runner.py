@@ -1,7 +1,8 @@
 """The runner with a fake worker (no torch, starts at once): lost workers, stop, budget, resume, kill -9, one device.
 
 The fake obeys the number of points of a cell: 13 dies, 17 hangs, 19 runs out of memory and asks to be replaced,
-23 answers nonsense, 29 answers a record with a negative time. Every other cell takes `SLEEP_S`.
+23 answers nonsense, 29 a record with a negative time, 37 dies on its first try only. Every other cell takes
+`SLEEP_S`. It cannot do the handicap host_cores=3.
 """
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FAKE_WORKER = r'''
 import json, os, signal, sys, time
 uuid, sleep_s, busy = sys.argv[1], float(sys.argv[2]), sys.argv[3] or None
-log = sys.argv[4]
+log, handicap = sys.argv[4], None
 open(log, "a").write("start\n")
 def send(message): print(json.dumps(message), flush=True)
 for line in sys.stdin:
@@ -39,8 +40,16 @@ for line in sys.stdin:
     if order["do"] == "hello":
         kind = "cuda" if uuid.startswith("c") else "cpu"
         send({"type": "hello", "device": {"type": kind, "name": "Fake", "uuid_hash": uuid},
-              "host": {"cores": 2}, "software": {"python": "3", "torch": "2.0"}, "settings": {}, "warnings": [],
-              "busy": busy})
+              "host": {"cores": 2, "ram_bytes": 64 * 2**30}, "software": {"python": "3", "torch": "2.0"},
+              "settings": {}, "warnings": [], "busy": busy})
+        continue
+    if order["do"] == "handicap":
+        handicap = order["handicap"]
+        if handicap == "host_cores=3": send({"type": "user_error", "found": "no 3 cores", "expected": "", "fix": ""})
+        else: send({"type": "handicap", "notes": {}})
+        continue
+    if order["do"] == "self_test":
+        send({"type": "self_test", "result": {"ok": False, "text": "clocks are out of order", "wall_ms": 1.0}})
         continue
     points = order["workload"]["work"]["points"]
     if order["do"] == "profile":
@@ -51,10 +60,13 @@ for line in sys.stdin:
         continue
     cell = {"process": order["process"], "workload": order["workload"], "status": "ok",
             "wall_ms": [1.0, 2.0, order["effort"]["sample_s"]],
-            "execution_path": {"timed_by": os.getpid()},
+            "execution_path": {"timed_by": os.getpid(), "handicap": handicap},
             "stages": [{"name": "other", "wall_ms": [1.0, 2.0, 3.0], "flops": 7 if order["count"] else None}]}
     send({"type": "progress", "phase": "warmup", "count": 0})
     time.sleep(sleep_s)
+    if points == 37 and open(log).read().count("died") == 0:
+        open(log, "a").write("died\n")
+        os.kill(os.getpid(), signal.SIGKILL)
     if points == 13: os.kill(os.getpid(), signal.SIGKILL)
     if points == 17: time.sleep(60)
     if points == 19: cell = {**cell, "status": "oom", "reason": "out of GPU memory", "wall_ms": [], "stages": []}
@@ -113,7 +125,7 @@ class Bench:
 
     @property
     def worker_starts(self) -> int:
-        return len(self.log.read_text().splitlines())
+        return self.log.read_text().splitlines().count("start")
 
 
 @pytest.fixture
@@ -146,6 +158,50 @@ def test_a_lost_worker_costs_its_cell_and_the_sweep_goes_on(bench: Bench) -> Non
     assert "no sign of life for 1.5 s in phase 'warmup'" in reasons[17]
     assert "wall_ms" in reasons[29]
     assert bench.records(End)[-1].state == "done"
+
+
+def test_a_cell_whose_worker_died_is_tried_once_more_and_both_are_told(bench: Bench) -> None:
+    assert bench.measure(request([37, 13, 1])) == 0
+    assert bench.statuses() == {37: "ok", 13: "failed", 1: "ok"}
+    told = {note.text.split(": ")[0] for note in bench.records(Note) if note.event == "warning"}
+    assert told == {"local4d:small 8f 32x32 37p fp32", "local4d:small 8f 32x32 13p fp32"}
+    assert [cell.workload.work.points for cell in bench.records(Cell)].count(13) == 1  # one record for the cell
+
+
+def test_each_handicap_has_processes_of_its_own(bench: Bench) -> None:
+    asked = request([1, 2], handicaps=(None, "host_cores=1", "host_cores=2"), precisions=("fp32", "bf16"))
+    assert bench.measure(asked) == 0
+    cells = bench.records(Cell)
+    assert len(cells) == 12
+    assert all(cell.execution_path["handicap"] == cell.workload.setting.handicap for cell in cells)
+    processes = {(cell.execution_path["timed_by"], cell.workload.setting.handicap) for cell in cells}
+    assert len(processes) == 3 == bench.worker_starts
+
+
+def test_a_handicap_that_cannot_be_done_is_unsupported_with_the_reason(bench: Bench) -> None:
+    asked = request([1, 2], handicaps=("host_cores=3", "sm_count=40", None))
+    assert bench.measure(asked) == 0
+    reasons = {cell.workload.setting.handicap: (cell.status, cell.reason) for cell in bench.records(Cell)}
+    assert reasons["host_cores=3"][0] == "unsupported"
+    assert "no 3 cores" in str(reasons["host_cores=3"][1])
+    assert reasons["sm_count=40"] == ("unsupported", "handicap sm_count needs a CUDA device")
+    assert reasons[None][0] == "ok"
+
+
+def test_what_cannot_fit_is_skipped_with_both_numbers_unless_forced(bench: Bench) -> None:
+    huge = Size(47, 8192, 8192, 1)  # the features of one clip alone are more than any host has
+    assert bench.measure(request([1], sizes=(Size(8, 32, 32, 1), huge))) == 0
+    (skipped,) = [cell for cell in bench.records(Cell) if cell.status == "skipped"]
+    assert skipped.workload.work.height == 8192
+    assert "predicted to need" in str(skipped.reason)
+    assert "this device has 64.0 GiB" in str(skipped.reason)
+    bench.measure(request([1], sizes=(huge,), force=True), run_id="forced")
+    assert bench.records(Cell, "forced")[0].status == "ok"
+
+
+def test_clocks_that_disagree_are_a_warning_of_the_run(bench: Bench) -> None:
+    bench.measure(request([1]), uuid="c" * 32)
+    assert [note.text for note in bench.records(Note) if note.event == "warning"] == ["clocks are out of order"]
 
 
 def test_work_counted_in_the_first_process_holds_for_the_others(bench: Bench) -> None:

@@ -78,6 +78,8 @@ class Progress:
 
 def describe(cell: Cell) -> str:
     """One finished cell in one line: what, in which precision, how long, over how many repetitions."""
+    from core.measure.plan import setting_in_words
+
     work = cell.workload.work
     what = work.selector
     if work.frames is not None:
@@ -86,7 +88,7 @@ def describe(cell: Cell) -> str:
         what += f", {work.points} point{'' if work.points == 1 else 's'}"
     if work.batch != 1:
         what += f", batch {work.batch}"
-    what += f", {cell.workload.setting.precision}"
+    what += f", {setting_in_words(cell.workload.setting)}"
     if cell.status != "ok":
         return f"{what}: {cell.status} ({cell.reason})"
     return f"{what}: {units.time_ms(statistics.median(cell.wall_ms))} (n {len(cell.wall_ms)})"

@@ -51,15 +51,33 @@ def execute(arguments: argparse.Namespace) -> int:
         request = plan.request_from(arguments)  # a mistake is told before anything starts
         if arguments.plan:
             return _show_plan(request, arguments.json)
+        devices = plan.devices_of(request.device)
+        if len(devices) > 1:
+            return _measure_each(arguments, devices)
     return _measure(arguments)
+
+
+def _measure_each(arguments: argparse.Namespace, devices: list[str]) -> int:
+    """One sweep and one run file for each device, one after the other. The worst exit code."""
+    for name in ("out", "json"):
+        if getattr(arguments, name):
+            raise UserError(f"--{name} with several devices", "one device, since each has a run of its own",
+                            f"leave --{name} out, or name a device")
+    typed = arguments.typed
+    codes = []
+    for device in devices:
+        print(f"{device} of {len(devices)} devices")
+        arguments.typed = [*typed, "--device", device]  # the last one counts
+        codes.append(_measure(arguments))
+    return max(codes)
 
 
 def _show_plan(request: Any, as_json: bool) -> int:
     from core.cli.output import print_json
     from core.measure import plan
 
-    rate = plan.rate_of(request.device)
-    cells = plan.expand(request, rate)
+    rate = plan.rate_of(plan.devices_of(request.device)[0])
+    cells = plan.expand(request, rate, plan.works_before_a_look(request))
     if as_json:
         print_json(plan.plan_json(request, cells, rate))
     else:
@@ -248,8 +266,8 @@ def _finish(arguments: argparse.Namespace, runs: RunsFolder, run_id: str, path: 
     print()
     if rows:
         print(table(
-            ["tracker", "size", "precision", "median", "n", "processes", "note"],
-            [[row["tracker"], row["size"], row["precision"], units.time_ms(row["median_ms"]), units.count(row["n"]),
+            ["tracker", "size", "setting", "median", "n", "processes", "note"],
+            [[row["tracker"], row["size"], row["setting"], units.time_ms(row["median_ms"]), units.count(row["n"]),
               units.count(row["processes"]), row["note"] or ""] for row in rows], right=[3, 4, 5],
         ))
         print()
@@ -270,6 +288,8 @@ def _summary(cells: list[Any]) -> list[dict[str, Any]]:
     """One row per workload: median of the process medians, and why it has none."""
     import statistics
 
+    from core.measure.plan import setting_in_words, size_in_words
+
     by_workload: dict[str, list[Any]] = {}
     for cell in cells:
         by_workload.setdefault(cell.workload.key(), []).append(cell)
@@ -278,10 +298,10 @@ def _summary(cells: list[Any]) -> list[dict[str, Any]]:
         newest = {cell.process: cell for cell in group if cell.status == "ok"}
         work = group[0].workload.work
         failed = group[-1] if not newest else None
-        batch = f" batch {work.batch}" if work.batch != 1 else ""
         rows.append({
-            "tracker": work.selector, "size": f"{work.frames}f {work.height}x{work.width} {work.points}p{batch}",
+            "tracker": work.selector, "size": size_in_words(work),
             "precision": group[0].workload.setting.precision,
+            "setting": setting_in_words(group[0].workload.setting),
             "status": "ok" if newest else group[-1].status,
             "median_ms": statistics.median(statistics.median(cell.wall_ms) for cell in newest.values())
             if newest else None,

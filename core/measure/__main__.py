@@ -1,15 +1,21 @@
-"""`python -m core.measure run|plan`: the runner as a process of its own. Its mistakes take one line on stderr."""
+"""`python -m core.measure COMMAND`: the measuring branch as a process of its own. Its mistakes take one line on stderr.
+
+run and plan are here; cost, ceilings, doctor and microscope are modules of their own with a `main(argv)`.
+"""
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import importlib
 import sys
 from pathlib import Path
 from typing import NoReturn
 
 from core.errors import UserError
 from core.measure import plan, run
-from core.records import RunsFolder
+from core.records import RunsFolder, new_run_id
 
+OTHER_COMMANDS = ("cost", "ceilings", "doctor", "microscope")
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaints are UserErrors, so that they take one line like all others."""
@@ -36,8 +42,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
+    typed = sys.argv[1:] if argv is None else argv
     try:
-        arguments = parser().parse_args(argv)
+        if typed[:1] and typed[0] in OTHER_COMMANDS:
+            code: int = importlib.import_module(f"core.measure.{typed[0]}").main(typed[1:])
+            return code
+        arguments = parser().parse_args(typed)
         if arguments.command == "plan" or arguments.plan:
             print(plan.told(arguments))
             return 0
@@ -58,10 +68,28 @@ def _run(arguments: argparse.Namespace) -> int:
             raise UserError(f"--resume with --{given[0].replace('_', '-')}", "--resume alone: the file says what to do",
                             "leave it out, or start a new sweep")
         budget_s = plan.parse_duration_s(arguments.budget, "budget") if arguments.budget else None
-        target = run.resumed_target(Path(arguments.resume), runs, budget_s, bool(arguments.force), arguments.video)
-    else:
-        request = plan.request_from(arguments)
-        target = run.new_target(request, runs, arguments.run_id, Path(arguments.out) if arguments.out else None)
+        target = run.resumed_target(
+            Path(arguments.resume), runs, budget_s, bool(arguments.force), arguments.video, arguments.entry,
+            plan.checkouts(arguments.checkout), arguments.weights,
+        )
+        return _measured(target)
+    request = plan.request_from(arguments)
+    devices = plan.devices_of(request.device)
+    if len(devices) == 1:
+        request = dataclasses.replace(request, device=devices[0])
+        out = Path(arguments.out) if arguments.out else None
+        return _measured(run.new_target(request, runs, arguments.run_id, out))
+    if arguments.out:
+        raise UserError("--out with several devices", "the runs folder, which takes one run file for each",
+                        "leave --out out, or name one device")
+    codes = []
+    for index, device in enumerate(devices):  # one after the other: two sweeps would share the host
+        run_id = arguments.run_id if index == 0 and arguments.run_id else new_run_id()
+        codes.append(_measured(run.new_target(dataclasses.replace(request, device=device), runs, run_id)))
+    return max(codes)
+
+
+def _measured(target: run.Target) -> int:
     code = run.run_sweep(target, _say)
     if not target.in_folder:
         _say(f"wrote {target.path.name}; take it in with: python -m core ingest {target.path.name}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import importlib.util
 import json
 import os
@@ -24,10 +25,13 @@ from core.errors import UserError
 from core.gpus import by_nvml_name, peak_tflops
 from core.measure import handicaps
 from core.records import PRECISIONS, RecordError, SettingKey, WorkKey, Workload, from_json, to_json
-from core.trackers import registry
+from core.trackers import checkout, registry
+from core.trackers.info import OFFICIAL, OWN
 
 OPS_CHOICES = ("all", "centre", "none")
 EXECUTIONS = ("eager", "compile", "cudagraph", "cast")
+STAGED_EXECUTIONS = ("eager", "cast")
+"""Under these the model's own Python runs, so that stages and ops can be told apart."""
 MEMORY_FORMATS = ("contiguous", "channels_last")
 SDP_BACKENDS = ("default", "flash", "mem_efficient", "math", "cudnn")
 BENCHMARK_CHOICES = ("off", "on")
@@ -161,7 +165,17 @@ class PlannedCell:
         return Size(*work.size, work.points or 0, work.batch)
 
     def __str__(self) -> str:
-        return f"{self.workload.work.selector} {self.size} {setting_in_words(self.workload.setting)}"
+        work = self.workload.work
+        return f"{work.selector} {size_in_words(work)} {setting_in_words(self.workload.setting)}"
+
+
+def size_in_words(work: WorkKey) -> str:
+    """"47f 256x256 256p"; for work without a size what its revision says about its inputs."""
+    if work.frames is None or work.height is None or work.width is None:
+        return work.revision
+    points = f" {work.points}p" if work.points is not None else ""
+    batch = f" x{work.batch}" if work.batch != 1 else ""
+    return f"{work.frames}f {work.height}x{work.width}{points}{batch}"
 
 
 def setting_in_words(setting: SettingKey) -> str:
@@ -345,7 +359,7 @@ def request_from(arguments: argparse.Namespace) -> SweepRequest:
         handicaps=tuple(dict.fromkeys(handicaps.parse(text) for text in given["handicap"] or ("none",))),
         ladder=None if own_settings else preset.ladder,
         entry=arguments.entry or None,
-        checkouts=_checkouts(arguments.checkout),
+        checkouts=checkouts(arguments.checkout),
         weights=arguments.weights or None,
         device=parse_device(arguments.device or "auto"),
         processes=_count(arguments.processes, "processes", MAX_PROCESSES) if arguments.processes else preset.processes,
@@ -365,8 +379,11 @@ def check(request: SweepRequest) -> None:
     """Raises UserError when a cell of the request cannot be planned or there is none, or far too many."""
     for text in request.trackers:
         info, _ = registry.resolve(text)
+        if request.weights and info.implementation != OFFICIAL:
+            raise UserError(f"--weights with {info.name}", "an official tracker: built-in ones have random weights",
+                            "leave --weights out")
         for size in request.sizes:
-            registry.check_workload(info, size.frames, size.height, size.width, size.points, size.batch)
+            work_of(request, text, size)
     if request.label is not None and len(request.label) > 200:
         raise UserError(f"a label of {len(request.label)} characters", "at most 200", "shorten --label")
     workloads = 1 if request.entry else len(request.trackers) * len(request.sizes)
@@ -429,15 +446,14 @@ def devices_of(device: str) -> list[str]:
     return [f"cuda:{index}" for index in range(len(cards))]
 
 
-def _checkouts(texts: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
-    """`NAME=PATH` pairs, the last one of a name counts."""
-    found: dict[str, str] = {}
-    for text in texts or ():
-        name, equals, path = text.partition("=")
-        if not equals or not name.strip() or not path.strip():
-            raise UserError(f"--checkout {text[:60]!r}", "NAME=PATH, such as locotrack=~/src/locotrack")
-        found[name.strip()] = path.strip()
-    return tuple(found.items())
+TRACKERS_FILE = "trackers.toml"
+"""In the current folder: where the user's copies of official repositories are, in a table [checkouts]."""
+
+
+def checkouts(texts: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
+    """(checkout name, path) from `--checkout NAME=PATH` and trackers.toml. Raises UserError as registry.checkouts."""
+    file = Path(TRACKERS_FILE)
+    return tuple(registry.checkouts(texts or (), file if file.is_file() else None).items())
 
 
 def _selector(text: str) -> str:
@@ -510,7 +526,7 @@ def expand(
                     pass_s = rate.pass_s(estimate, setting.precision) if rate and estimate else None
                     cells.append(PlannedCell(
                         workload=Workload(work, setting), process=process,
-                        with_ops=process == 0 and setting.execution in ("eager", "cast") and (
+                        with_ops=process == 0 and setting.execution in STAGED_EXECUTIONS and (
                             request.ops == "all" or (request.ops == "centre" and size == request.centre)
                         ),
                         predicted_pass_s=pass_s,
@@ -535,9 +551,39 @@ def _works_in_order(
     return list(found.values())
 
 
+def works_before_a_look(request: SweepRequest) -> list[WorkKey] | None:
+    """What a plan can say about the user's own model before a worker has loaded it: its file. None for trackers."""
+    if request.entry is None:
+        return None
+    name = Path(request.entry.rpartition(":")[0] or request.entry).stem
+    return [WorkKey(tracker=name, variant=None, implementation=OWN, revision="(known once it is loaded)",
+                    weights=OWN, frames=None, height=None, width=None, points=None)]
+
+
 def work_of(request: SweepRequest, selector: str, size: Size) -> WorkKey:
     """The work key of one tracker at one size, with the revision of its checkout and the identity of its weights."""
-    return registry.work_key(selector, size.frames, size.height, size.width, size.points, size.batch)
+    info, _ = registry.resolve(selector)
+    revision = weights = None
+    if info.implementation == OFFICIAL:
+        revision = _revision(selector, request.checkouts)
+        weights = _weights_name(request.weights) if request.weights else None
+    return registry.work_key(selector, size.frames, size.height, size.width, size.points, size.batch,
+                             revision=revision, weights=weights)
+
+
+@functools.lru_cache(maxsize=64)
+def _revision(selector: str, given: tuple[tuple[str, str], ...]) -> str:
+    """Asked once for all cells of a sweep: it reads every Python file of a checkout."""
+    info, _ = registry.resolve(selector)
+    problem = registry.missing(info, dict(given))
+    if problem is not None:
+        raise problem
+    return registry.revision(info, dict(given))
+
+
+@functools.lru_cache(maxsize=8)
+def _weights_name(path: str) -> str:
+    return checkout.weights_name(path)
 
 
 def cell_s(pass_s: float, effort: Effort) -> float:
@@ -639,8 +685,8 @@ def usable_cores() -> int:
 def told(arguments: argparse.Namespace) -> str:
     """The plan that the parsed options ask for: a table, or with `arguments.json` one JSON document."""
     request = request_from(arguments)
-    rate = rate_of(request.device)
-    cells = expand(request, rate)
+    rate = rate_of(devices_of(request.device)[0])
+    cells = expand(request, rate, works_before_a_look(request))
     return json.dumps(plan_json(request, cells, rate)) if arguments.json else plan_table(request, cells, rate)
 
 
@@ -650,8 +696,9 @@ def plan_json(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate |
     return {
         "cells": [
             {
-                "tracker": cell.workload.work.selector, "frames": cell.size.frames, "height": cell.size.height,
-                "width": cell.size.width, "points": cell.size.points, "batch": cell.size.batch,
+                "tracker": cell.workload.work.selector, "frames": cell.workload.work.frames,
+                "height": cell.workload.work.height, "width": cell.workload.work.width,
+                "points": cell.workload.work.points, "batch": cell.workload.work.batch,
                 "precision": cell.workload.setting.precision,
                 "setting": setting_in_words(cell.workload.setting), "process": cell.process, "ops": cell.with_ops,
                 "predicted_pass_ms": None if cell.predicted_pass_s is None else cell.predicted_pass_s * 1e3,
@@ -673,11 +720,12 @@ def plan_json(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate |
 def plan_table(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate | None) -> str:
     """The plan as plain text, one line per workload, in the order of the first process."""
     width = max([9, *(len(setting_in_words(cell.workload.setting)) for cell in cells)])
-    lines = [f"{'tracker':<16} {'size':<24} {'setting':<{width}} {'pass':>9} {'cell':>9} {'memory':>9}  ops"]
+    name_width = max([16, *(len(cell.workload.work.selector) for cell in cells)])
+    lines = [f"{'tracker':<{name_width}} {'size':<24} {'setting':<{width}} {'pass':>9} {'cell':>9} {'memory':>9}  ops"]
     for cell in cells:
         if cell.process == 0:
             lines.append(
-                f"{cell.workload.work.selector:<16} {cell.size!s:<24} "
+                f"{cell.workload.work.selector:<{name_width}} {size_in_words(cell.workload.work):<24} "
                 f"{setting_in_words(cell.workload.setting):<{width}} {_time(cell.predicted_pass_s):>9} "
                 f"{_time(cell.predicted_s):>9} {units.bytes_size(cell.predicted_bytes):>9}  "
                 f"{'yes' if cell.with_ops else ''}".rstrip()

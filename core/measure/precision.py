@@ -76,14 +76,14 @@ _UNTOUCHED = read_back()
 """Taken when this module is loaded, before any model: what `default` means here."""
 
 
-def apply(precision: str) -> dict[str, str]:
+def apply(precision: str, cudnn_benchmark: bool = False) -> dict[str, str]:
     """Set what `precision` asks for and return what torch says afterwards. Call it after the model is built."""
     for key, path, attribute in _SETTINGS:
         wanted = {"fp32": "ieee", "tf32": "tf32"}.get(precision, _UNTOUCHED[key])
         if precision == "tf32" and key.startswith("cpu_"):
             wanted = _UNTOUCHED[key]
         setattr(_backend(path), attribute, wanted == "tf32" if API == "allow_tf32" else wanted)
-    torch.backends.cudnn.benchmark = False  # part of the setting key; a model may have switched it on
+    torch.backends.cudnn.benchmark = cudnn_benchmark  # part of the setting key; a model may have switched it on
     return read_back()
 
 

@@ -18,8 +18,17 @@ from typing import Any, BinaryIO
 
 from core import units
 from core.errors import UserError
-from core.measure import reasons
-from core.measure.plan import PlannedCell, RoughRate, SweepRequest, check, cpu_rate, expand, gpu_rate
+from core.measure import handicaps, reasons
+from core.measure.plan import (
+    PlannedCell,
+    RoughRate,
+    SweepRequest,
+    base_name_of_entry,
+    check,
+    cpu_rate,
+    expand,
+    gpu_rate,
+)
 from core.measure.worker_process import (
     START_TIMEOUT_S,
     WORKER_COMMAND,
@@ -42,6 +51,7 @@ from core.records import (
     RunWriter,
     Software,
     Stage,
+    WorkKey,
     cut_torn_tail,
     device_lock,
     from_json,
@@ -58,6 +68,10 @@ SETTLED = ("ok", "oom", "unsupported", "skipped")
 """A cell with such a line is not measured again when the run is resumed; failed and timeout are."""
 
 MAX_FAILED_STARTS = 3
+MAX_ATTEMPTS = 2  # a cell whose worker died is tried once more, in a fresh one
+# A prediction of memory is good to a few per cent (tests/test_registry.py); what misses by less is tried.
+MEMORY_MARGIN = 1.1
+_Group = tuple[str, int, "str | None"]  # (tracker, process, handicap)
 # Kineto then detaches CUPTI after each pass; otherwise a light pass still pays for the heavy one before it.
 PROFILER_VARIABLES = {"TEARDOWN_CUPTI": "1"}
 # Of a cell's share of the budget; the rest is for the first call, the profiled pass and the start of workers.
@@ -101,7 +115,8 @@ def _never_began(path: Path) -> bool:
 
 
 def resumed_target(
-    path: Path, runs: RunsFolder, budget_s: float | None = None, force: bool = False, video: str | None = None
+    path: Path, runs: RunsFolder, budget_s: float | None = None, force: bool = False, video: str | None = None,
+    entry: str | None = None, checkouts: Sequence[tuple[str, str]] = (), weights: str | None = None,
 ) -> Target:
     """A run to continue: its torn tail is cut, its request read. Raises UserError when that cannot be done."""
     if not path.is_file():
@@ -124,7 +139,16 @@ def resumed_target(
         if video is None or Path(video).name != request.video:
             raise UserError(f"this sweep used the video {request.video!r}", "the same file", "give it with --video")
         request = dataclasses.replace(request, video=video)
-    request = dataclasses.replace(request, budget_s=budget_s, force=force)
+    if request.entry is not None and base_name_of_entry(entry) != request.entry:
+        raise UserError(f"this sweep used the model {request.entry!r}", "the same file", "give it with --entry")
+    if request.weights is not None and (weights is None or Path(weights).name != request.weights):
+        raise UserError(f"this sweep used the weights {request.weights!r}", "the same file", "give it with --weights")
+    missing = {name for name, _ in request.checkouts} - {name for name, _ in checkouts}
+    if missing:
+        raise UserError(f"this sweep used a checkout of {min(missing)}", "the same checkout",
+                        f"give it with --checkout {min(missing)}=PATH")
+    request = dataclasses.replace(request, budget_s=budget_s, force=force, entry=entry if request.entry else None,
+                                  weights=weights if request.weights else None, checkouts=tuple(checkouts))
     check(request)
     return Target(path, header.run_id, runs, request, found)
 
@@ -170,7 +194,9 @@ class Sweep:
         self.worker: WorkerProcess | None = None
         self.profiler: WorkerProcess | None = None  # on CUDA: profiles what `worker` times
         self.lost_profilers = 0
-        self.group: tuple[str, int] | None = None  # (tracker, process) that the worker serves
+        self.group: _Group | None = None  # what the worker serves; None: it is fresh
+        self.profiler_handicap: str | None = None
+        self.impossible: dict[str, str] = {}  # handicaps that this device or torch cannot do, and why
         self.hello: dict[str, Any] = {}
         self.writer: RunWriter | None = None
         self.known_work: dict[str, tuple[Stage, ...]] = {}
@@ -271,6 +297,10 @@ class Sweep:
                 started_at=now_utc(), origin="measured", label=self.request.label, device=self.device, host=host,
                 software=software, settings=self.hello.get("settings", {}), request=self.request.to_json(),
             ))
+            told = self.hello.get("telemetry") or {}
+            if told.get("reading_us") is not None:
+                self._note("telemetry", f"one reading of clocks and power takes {told['reading_us']:.0f} us, "
+                                        "outside the timed region", told)
             for warning in self.hello.get("warnings", []):
                 self._note("warning", reasons.clean(str(warning)))
                 self.say(f"warning: {warning}")
@@ -295,7 +325,8 @@ class Sweep:
     # --- cells ---
 
     def _measure(self) -> tuple[str, str | None]:
-        cells = expand(self.request, self._rate())
+        self._self_test()
+        cells = expand(self.request, self._rate(), self._works())
         settled = self._settled()
         remaining = [cell for cell in cells if cell.key not in settled]
         predicted = [cell.predicted_s for cell in remaining]
@@ -322,7 +353,7 @@ class Sweep:
                 "index": index, "total": len(cells), "done": done, "remaining": left, "process": planned.process,
                 "workload": to_json(planned.workload), "predicted_s": planned.predicted_s,
             })
-            cell = self._one(planned, share_s)
+            cell = self._skipped(planned) or self._one(planned, share_s)
             self._write_cell(cell)
             self.say(f"{index + 1}/{len(cells)} {planned} process {planned.process}: {_told(cell)}")
         return "done", None
@@ -343,8 +374,65 @@ class Sweep:
                 self._remember_work(cell)
         return settled
 
+    def _works(self) -> list[WorkKey] | None:
+        """The work of the user's own model, which only a worker can look at; None for a registered tracker."""
+        if self.request.entry is None:
+            return None
+        assert self.worker is not None
+        told = self.worker.ask({"do": "entry", **self._model_order()}, "entry", START_TIMEOUT_S,
+                               lambda: self.signals.count > 1)
+        work: WorkKey = from_json(WorkKey, told["work"], "work")
+        return [work]
+
+    def _model_order(self) -> dict[str, Any]:
+        """Where a worker finds models that are not built in. Paths: for workers alone, never for the file."""
+        request = self.request
+        return {"entry": request.entry, "checkouts": dict(request.checkouts), "weights": request.weights,
+                "seed": request.seed}
+
+    def _self_test(self) -> None:
+        """One long product, timed by three clocks that must agree; written down with the run."""
+        if self.device.type != "cuda" or self.request.ops == "none":
+            return
+        try:
+            told = self._profiler_for(None).ask({"do": "self_test"}, "self_test", START_TIMEOUT_S,
+                                                lambda: self.signals.count > 1)
+        except (WorkerSilentError, WorkerDiedError, UserError) as error:
+            self._drop_profiler(at_once=True)
+            self._note("warning", f"the clocks could not be checked: {reasons.clean(str(error))}")
+            return
+        result = dict(told["result"])
+        self._note("self_test" if result["ok"] else "warning", str(result["text"]), result)
+        self.say(str(result["text"]))
+
+    def _skipped(self, planned: PlannedCell) -> Cell | None:
+        """A record for a cell that cannot fit into memory, by prediction; None when it may be tried."""
+        setting = planned.workload.setting
+        blank = Cell(process=planned.process, workload=planned.workload, status="skipped", at=now_utc())
+        why = handicaps.unsupported_reason(setting.handicap, self.device.type, self.device.sm_count)
+        why = why or (self.impossible.get(setting.handicap) if setting.handicap else None)
+        if why is not None:
+            return dataclasses.replace(blank, status="unsupported", reason=why)
+        room = self.device.memory_bytes if self.device.type == "cuda" else self.hello["host"].get("ram_bytes")
+        needed = planned.predicted_bytes
+        if self.request.force or room is None or needed is None or needed <= MEMORY_MARGIN * room:
+            return None
+        return dataclasses.replace(
+            blank, reason=f"predicted to need {units.bytes_size(needed)}, this device has {units.bytes_size(room)}; "
+                          "--force tries it",
+        )
+
     def _one(self, planned: PlannedCell, share_s: float | None) -> Cell:
         """Measure one cell; whatever happens to the worker, there is a record. Raises only when all must stop."""
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            cell, lost = self._attempt(planned, share_s)
+            if not lost or attempt == MAX_ATTEMPTS or self.stop_requested():
+                break
+            self._note("warning", f"{planned}: {cell.reason}; tried once more in a fresh process")
+        return cell
+
+    def _attempt(self, planned: PlannedCell, share_s: float | None) -> tuple[Cell, bool]:
+        """One try: its record, and whether the worker was lost with it."""
         lost = Cell(process=planned.process, workload=planned.workload, status="failed", reason="unknown")
         effort = self.request.effort
         if share_s is not None:
@@ -357,10 +445,12 @@ class Sweep:
             "effort": dataclasses.asdict(effort), "seed": self.request.seed, "video": self.request.video,
             "with_ops": planned.with_ops,
             "profile": planned.process == 0 and self.request.ops != "none",
-            "count": planned.workload.key() not in self.known_work,
+            "count": planned.workload.key() not in self.known_work, **self._model_order(),
         }
         try:
             worker = self._worker_for(planned)
+            if worker is None:
+                return self._skipped(planned) or lost, False
             answer = worker.ask(order, "cell", self.request.cell_timeout_s, lambda: self.signals.count > 1)
             cell: Cell = from_json(Cell, answer["cell"], "cell")
             if answer.get("retire"):
@@ -368,13 +458,14 @@ class Sweep:
             wants_profile = order["with_ops"] or order["profile"]
             if cell.status == "ok" and self.device.type == "cuda" and wants_profile and not self._profiling_hopeless():
                 cell = self._profiled(cell, order)
-            return cell
-        except WorkerSilentError as silent:
+            return cell, False
+        except WorkerSilentError as silent:  # not tried again: it would be as silent for as long
             self._drop_worker(at_once=True)
-            return dataclasses.replace(lost, status="timeout", reason=str(silent), at=now_utc())
+            return dataclasses.replace(lost, status="timeout", reason=str(silent), at=now_utc()), False
         except (WorkerDiedError, UserError, RecordError, KeyError) as died:
             self._drop_worker(at_once=True)
-            return dataclasses.replace(lost, reason=reasons.clean(str(died)), at=now_utc())
+            failed = dataclasses.replace(lost, reason=reasons.clean(str(died)), at=now_utc())
+            return failed, isinstance(died, WorkerDiedError)
 
     def _profiled(self, cell: Cell, order: dict[str, Any]) -> Cell:
         """`cell` with what the profiling worker tells about its workload, or with the reason why it tells nothing.
@@ -383,12 +474,9 @@ class Sweep:
         (docs/decisions.md has the figures).
         """
         try:
-            if self.profiler is None:
-                self.profiler = WorkerProcess(self.command, PROFILER_VARIABLES)
-                self.profiler.ask({"do": "hello", "device": self.request.device}, "hello", START_TIMEOUT_S,
-                                  lambda: self.signals.count > 1)
-            told = self.profiler.ask({**order, "do": "profile"}, "profile", self.request.cell_timeout_s,
-                                     lambda: self.signals.count > 1)
+            profiler = self._profiler_for(cell.workload.setting.handicap)
+            told = profiler.ask({**order, "do": "profile"}, "profile", self.request.cell_timeout_s,
+                                lambda: self.signals.count > 1)
             fields = dict(told["fields"])
             if fields.get("ops") is not None:
                 fields["ops"] = tuple(from_json(Op, op, "ops") for op in fields["ops"])
@@ -403,6 +491,19 @@ class Sweep:
             self.lost_profilers += 1
             reason = f"not profiled: {reasons.clean(str(error))}"
             return dataclasses.replace(cell, execution_path={**cell.execution_path, "profile": reason})
+
+    def _profiler_for(self, handicap: str | None) -> WorkerProcess:
+        """The profiling worker under a handicap; a fresh one when the last had another."""
+        if self.profiler is not None and self.profiler_handicap != handicap:
+            self._drop_profiler()
+        if self.profiler is None:
+            self.profiler = WorkerProcess(self.command, PROFILER_VARIABLES)
+            self.profiler_handicap = handicap
+            interrupted = lambda: self.signals.count > 1  # noqa: E731
+            self.profiler.ask({"do": "hello", "device": self.request.device}, "hello", START_TIMEOUT_S, interrupted)
+            if handicap:
+                self.profiler.ask({"do": "handicap", "handicap": handicap}, "handicap", START_TIMEOUT_S, interrupted)
+        return self.profiler
 
     def _profiling_hopeless(self) -> bool:
         """After three lost profilers no further cell waits for one."""
@@ -430,12 +531,17 @@ class Sweep:
 
     # --- workers ---
 
-    def _worker_for(self, planned: PlannedCell) -> WorkerProcess:
-        """One worker per tracker and process repeat, used for all their cells and replaced when it was lost."""
-        group = (planned.workload.work.tracker, planned.process)
+    def _worker_for(self, planned: PlannedCell) -> WorkerProcess | None:
+        """One worker per tracker, process repeat and handicap, for all their cells; replaced when it was lost.
+
+        None when this device or torch cannot do the handicap; why is then in `impossible`.
+        """
+        handicap = planned.workload.setting.handicap
+        group = (planned.workload.work.tracker, planned.process, handicap)
         if self.worker is not None and self.group not in (group, None):
             self._drop_worker()
-            self._drop_profiler(at_once=True)  # later processes are not profiled: no idle context beside them
+            if self.group is not None and self.group[1] != planned.process:
+                self._drop_profiler(at_once=True)  # later processes are not profiled: no idle context beside them
         for attempt in range(MAX_FAILED_STARTS):
             if self.worker is not None:
                 break
@@ -445,6 +551,14 @@ class Sweep:
                 if attempt + 1 == MAX_FAILED_STARTS:
                     raise RuntimeError(f"no worker can be started: {error}") from None
         assert self.worker is not None
+        if self.group is None and handicap:
+            try:
+                self.worker.ask({"do": "handicap", "handicap": handicap}, "handicap", START_TIMEOUT_S,
+                                lambda: self.signals.count > 1)
+            except UserError as error:
+                self.impossible[handicap] = reasons.clean(str(error))
+                self._drop_worker()
+                return None
         self.group = group
         return self.worker
 

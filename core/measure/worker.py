@@ -5,12 +5,18 @@ prints goes to standard error. It ends when its input ends, so that it never out
 
     in   {"do": "hello", "device": "auto"}
     out  {"type": "hello", "device": ..., "host": ..., "software": ..., "settings": ..., "warnings": [], "busy": null}
+    in   {"do": "handicap", "handicap": "sm_count=40"}   before the first cell of a worker that runs under one
+    out  {"type": "handicap", "notes": {}}
+    in   {"do": "entry", "entry": "FILE.py:build", "seed": 0}
+    out  {"type": "entry", "work": ...}         the work key of the user's own model
+    in   {"do": "self_test"}
+    out  {"type": "self_test", "result": {"ok": true, "text": ..., "wall_ms": ..., ...}}
     in   {"do": "cell", "workload": ..., "process": 0, "effort": ..., "seed": 0, ...}
     out  {"type": "progress", "phase": "warmup", "count": 3}   at most once a second and at every new phase
     out  {"type": "cell", "cell": ..., "retire": false}        retire: this process should not be used again
     in   {"do": "profile", "workload": ..., "seed": 0, "with_ops": true, ...}
     out  {"type": "profile", "fields": {...}, "launches": {...}, "notes": {...}}
-    out  {"type": "user_error", "found": ..., "expected": ..., "fix": ...}    instead of hello
+    out  {"type": "user_error", "found": ..., "expected": ..., "fix": ...}    instead of an answer
 """
 from __future__ import annotations
 
@@ -25,25 +31,29 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from core.errors import UserError
-from core.measure import device, inputs, precision, profile, reasons, telemetry
+from core.measure import agreement, device, execution, inputs, precision, profile, reasons, telemetry
 from core.measure.cost import OpWork, WorkCount, count
+from core.measure.handicap_apply import Handicapped
 from core.measure.nvml import Nvml, bare_uuid
 from core.measure.plan import Effort, usable_cores
 from core.measure.timing import Clock, CudaClock, HostClock, StageTimer, Timing, time_cell
-from core.records import Cell, Stage, WorkKey, Workload, from_json, now_utc, to_json
-from core.trackers import registry
-from core.trackers.stages import OTHER, marked
+from core.records import Cell, SettingKey, Stage, WorkKey, Workload, from_json, now_utc, to_json
+from core.trackers import own, registry
+from core.trackers.info import OFFICIAL
+from core.trackers.stages import OTHER
+from core.trackers.tracker import Predictions, Tracker
 
 PARENT_GONE = 3  # exit code
 _PR_SET_PDEATHSIG = 1
 _CALLS_BEFORE_PROFILE = 3
 _PROFILE_TRIES = 3
+# Of the self-test: three clocks on one product of some tens of milliseconds.
+_CLOCK_TOLERANCE, _CLOCK_AGREEMENT = 0.002, 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,18 +81,29 @@ class Worker:
         elif "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
             torch.set_num_threads(usable_cores())  # torch does not see a container's quota and would fight itself
         self.sensor = telemetry.Sensor(self.nvml, self.found.uuid)
+        self.telemetry_facts = telemetry.facts(self.sensor) if self.sensor.found else {}
         self.clock: Clock = CudaClock(torch, self.torch_device) if self.on_cuda else HostClock()
-        self._model: tuple[tuple[Any, ...], Any] | None = None
-        self._inputs: tuple[tuple[Any, ...], dict[str, Any], str] | None = None
+        self.handicapped = Handicapped(None, self.torch_device, None)
+        self._model: tuple[tuple[Any, ...], Tracker] | None = None
+        self._clips: tuple[tuple[Any, ...], dict[str, torch.Tensor], inputs.Clip] | None = None
+        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         self._work: dict[tuple[str, int], WorkCount] = {}
+        self._references: dict[tuple[Any, ...], Predictions | None] = {}
         self._profiler_warm = False
+
+    def handicap(self, handicap: str) -> dict[str, Any]:
+        """Put this process under a handicap, for good. Raises UserError when that cannot be done here."""
+        self.handicapped = Handicapped(handicap, self.torch_device, self.found.device.l2_bytes)
+        if self.on_cuda:  # its stream may be another one now
+            self.clock = CudaClock(torch, self.torch_device)
+        return dict(self.handicapped.notes)
 
     def hello(self) -> dict[str, Any]:
         found = self.found
         return {
             "type": "hello", "device": to_json(found.device), "host": to_json(found.host),
             "software": to_json(found.software), "settings": precision.settings(), "warnings": list(found.warnings),
-            "busy": self.busy,
+            "busy": self.busy, "telemetry": self.telemetry_facts,
         }
 
     # --- one cell ---
@@ -97,6 +118,8 @@ class Worker:
             return dataclasses.replace(blank, status="unsupported", reason=reason), False
         try:
             return self._measured(blank, order, progress), False
+        except execution.Unsupported as error:
+            return dataclasses.replace(blank, status="unsupported", reason=reasons.clean(str(error))), error.retire
         except UserError as error:  # such as a video that is shorter than this cell wants
             return dataclasses.replace(blank, reason=reasons.clean(str(error))), False
         except Exception as error:
@@ -110,7 +133,7 @@ class Worker:
 
     def _cleaned(self) -> bool:
         """Give all memory back; False when much of it stays taken, so that the next cell would start with less."""
-        self._model = self._inputs = None
+        self._model = self._clips = self._arguments = None
         gc.unfreeze()
         gc.collect()
         if not self.on_cuda:
@@ -124,55 +147,59 @@ class Worker:
 
     def _measured(self, blank: Cell, order: dict[str, Any], progress: Any) -> Cell:
         workload, effort = blank.workload, Effort(**order["effort"])
-        name = workload.setting.precision
+        setting = workload.setting
         progress("prepare", 0)
-        model = self._build(workload.work, order["seed"])
-        arguments, clip = self._clip(workload.work, order["seed"], order.get("video"))
-        asked = precision.apply(name)  # after the model is built, since building may change settings
-
-        def forward() -> Any:
-            with precision.autocast(name, self.found.device.type):
-                return model(**arguments)
-
-        def call() -> Any:
-            with torch.inference_mode():
-                return forward()
+        model = self._build(workload.work, order)
+        arguments, clip = self._inputs(model, workload.work, order)
+        if self.on_cuda:
+            torch.cuda.empty_cache()  # so that `reserved` is this cell's own
+        retries = self._memory_stat("num_alloc_retries")
+        stages = StageTimer(self.clock)
+        asked = precision.apply(setting.precision, setting.cudnn_benchmark)  # after building, which may change settings
 
         def before_repetitions() -> None:
             refuse_change(asked)
             if self.on_cuda:
                 torch.cuda.reset_peak_memory_stats(self.torch_device)
 
-        if self.on_cuda:
-            torch.cuda.empty_cache()  # so that `reserved` is this cell's own
-        retries = self._memory_stat("num_alloc_retries")
-        stages = StageTimer(self.clock)
         gc.collect()
         gc.freeze()  # a full collection of torch's own objects takes tens of milliseconds; none of them will go
-        try:
-            with self._listening(model, stages):
-                timing = time_cell(call, self.clock, effort, stages, self.sensor.read, before_repetitions, progress)
-            refuse_change(asked)
-            memory = self._memory(retries)
-            finite = _finite(call())
-            counted, not_counted = (
-                self._count(workload, model, forward, progress) if order.get("count") else (None, {})
-            )
+        with contextlib.ExitStack() as stack:
+            stack.callback(gc.unfreeze)
+            run = stack.enter_context(self._arranged(model, arguments, setting))
+            with self.handicapped.around_cell():
+                with run.listening(stages):
+                    timing = time_cell(run.call, self.clock, effort, stages, self.sensor.read, before_repetitions,
+                                       progress, self.handicapped.before_repetition)
+                refuse_change(asked)
+                memory = self._memory(retries)
+                output = run.call()
+            finite = _finite(output)
+            seen = _kept(model.predictions(output))
+            del output
+            counted: WorkCount | None = None
+            not_counted: dict[str, str] = {}
+            if order.get("count") and run.has_stages:
+                counted, not_counted = self._count(workload, model, run.eager, progress)
             # On CUDA the profiler stays attached to the process and slows every later launch: another worker does it.
-            profiled = _Profile() if self.on_cuda else self._profile(order, model, call, counted, progress)
-        finally:
-            gc.unfreeze()
+            profiled = _Profile() if self.on_cuda else self._profile(order, model, run, counted, progress)
+        drift = self._drift(workload, order, model, arguments, seen, clip, progress) if order.get("count") else None
         if self.on_cuda:
             torch.cuda.empty_cache()  # the profiling worker needs the same memory
+        energy_j, energy_valid = telemetry.energy_of(
+            timing.readings, timing.wall_ms, self.telemetry_facts.get("energy_step_s")
+        )
         path = {
-            **precision.path_of(name, self.found.device.type, self.found.capability),
-            "finite_output": finite, **not_counted, **profiled.notes,
+            **precision.path_of(setting.precision, self.found.device.type, self.found.capability),
+            "cudnn_benchmark": setting.cudnn_benchmark, "warmup_flat": timing.warmup_flat,
+            "finite_output": finite, **run.notes, **self.handicapped.notes, **not_counted, **profiled.notes,
         }
         return dataclasses.replace(
             blank, status="ok", reason=None, at=now_utc(), first_call_ms=timing.first_call_ms,
             warmup_ms=timing.warmup_ms, wall_ms=timing.wall_ms, event_ms=timing.event_ms,
-            telemetry=telemetry.columns(timing.readings), stop_rule=timing.stop_rule, execution_path=path,
-            stages=_stages(timing, counted, profiled.launches), clip=clip, **memory, **profiled.fields,
+            telemetry=telemetry.columns(timing.readings, self.telemetry_facts.get("energy_step_s")),
+            stop_rule=timing.stop_rule, execution_path=path, energy_j=energy_j, energy_valid=energy_valid, drift=drift,
+            stages=_stages(timing, counted, profiled.launches), clip=clip.source, **memory, **profiled.fields,
         )
 
     def profile(self, order: dict[str, Any], progress: Any) -> _Profile:
@@ -189,53 +216,128 @@ class Worker:
 
     def _profiled_apart(self, order: dict[str, Any], progress: Any) -> _Profile:
         workload: Workload = from_json(Workload, order["workload"], "workload")
-        name = workload.setting.precision
+        setting = workload.setting
         progress("prepare", 0)
-        model = self._build(workload.work, order["seed"])
-        arguments, _ = self._clip(workload.work, order["seed"], order.get("video"))
-        precision.apply(name)
+        model = self._build(workload.work, order)
+        arguments, _ = self._inputs(model, workload.work, order)
+        precision.apply(setting.precision, setting.cudnn_benchmark)
+        with self._arranged(model, arguments, setting) as run:
+            for done in range(_CALLS_BEFORE_PROFILE):
+                progress("warmup", done)
+                run.call()
+            wanted = order.get("with_ops") and run.has_stages
+            counted = self._count(workload, model, run.eager, progress)[0] if wanted else None
+            with self.handicapped.around_cell():
+                return self._profile(order, model, run, counted, progress)
 
-        def forward() -> Any:
-            with precision.autocast(name, self.found.device.type):
-                return model(**arguments)
+    def self_test(self) -> dict[str, Any]:
+        """One long product, timed by the host, by events and by the profiler: event <= wall, kernel_busy <= event."""
+        size = 8192
+        precision.apply("fp32")
+        with torch.inference_mode():
+            square = torch.randn(size, size, device=self.torch_device)
+            events: list[float] = []
 
-        def call() -> Any:
-            with torch.inference_mode():
-                return forward()
+            def timed() -> Any:
+                self.clock.synchronize()
+                first = self.clock.mark()
+                result = torch.matmul(square, square)
+                last = self.clock.mark()
+                self.clock.synchronize()
+                events.append(self.clock.between_ms(first, last))
+                return result
 
-        for done in range(_CALLS_BEFORE_PROFILE):
-            progress("warmup", done)
-            call()
-        counted = self._count(workload, model, forward, progress)[0] if order.get("with_ops") else None
-        return self._profile(order, model, call, counted, progress)
+            timed()
+            profile.record(timed, None, self.clock, with_shapes=False, on_cuda=True)
+            self._profiler_warm = True
+            trace, wall_ms = self._recorded(timed, None, with_shapes=False)
+        busy_ms = profile.read_trace(trace, on_cuda=True).kernel_busy_ms
+        torch.cuda.empty_cache()
+        return agreement_of_clocks(wall_ms, events[-1], busy_ms)
 
     # --- parts ---
 
-    def _build(self, work: WorkKey, seed: int) -> Any:
+    def entry(self, order: dict[str, Any]) -> WorkKey:
+        """The work key of the user's own model. Raises UserError when its file cannot be used."""
+        self._model = None
+        model = own.load_entry(order["entry"], seed=order["seed"], device=str(self.torch_device))
+        self._model = ("entry", order["entry"]), model.to(self.torch_device)
+        return model.work_key()
+
+    def _build(self, work: WorkKey, order: dict[str, Any]) -> Tracker:
         """The model of a work key on the device. One is kept: two would count in each other's memory."""
+        if order.get("entry"):
+            if self._model is None or self._model[0] != ("entry", order["entry"]):
+                self.entry(order)
+            assert self._model is not None
+            return self._model[1]
+        key: tuple[Any, ...] = (
+            work.selector, work.revision, work.weights, work.iterations, work.query_chunk, order["seed"]
+        )
         info, variant = registry.resolve(work.selector)
-        options = registry.build_options(info, work)
-        key = (work.selector, seed, tuple(sorted(options.items())))
+        if info.implementation == OFFICIAL:  # some are built for one size
+            key = (*key, *work.size)
         if self._model is None or self._model[0] != key:
-            self._model = None
-            self._model = key, registry.load_builder(info)(variant.name, seed=seed, **options).to(self.torch_device)
+            self._model = self._arguments = None
+            options: dict[str, Any] = registry.build_options(info, work)
+            if info.implementation == OFFICIAL:
+                copies = order.get("checkouts") or {}
+                options.update(checkout=copies.get(info.checkout.name) if info.checkout else None,
+                               weights=order.get("weights"), frames=work.frames, height=work.height, width=work.width)
+            model = registry.load_builder(info)(variant.name, seed=order["seed"], **options)
+            self._model = key, model.to(self.torch_device)
         return self._model[1]
 
-    def _clip(self, work: WorkKey, seed: int, video: str | None) -> tuple[dict[str, Any], str]:
-        """Inputs on the device, and what they are."""
-        key = (work.frames, work.height, work.width, work.points, work.batch, seed, video)
-        if self._inputs is None or self._inputs[0] != key:
-            self._inputs = None
-            size = (*work.size, work.points or 1, seed)
-            clip = inputs.video_clip(video, *size) if video else inputs.procedural_clip(*size)
-            self._inputs = key, inputs.to_model_input(clip, self.torch_device, work.batch), clip.source
-        return self._inputs[1], self._inputs[2]
+    def _inputs(self, model: Tracker, work: WorkKey, order: dict[str, Any]) -> tuple[dict[str, Any], inputs.Clip]:
+        """Arguments of the model's call on the device, as the model wants them, and the clip that they come from."""
+        size = (work.frames or 2, work.height or 32, work.width or 32, work.points or 1)  # own models bring their own
+        key = (*size, work.batch, order["seed"], order.get("video"))
+        if self._clips is None or self._clips[0] != key:
+            self._clips = self._arguments = None
+            video = order.get("video")
+            clip = (inputs.video_clip(video, *size, order["seed"]) if video
+                    else inputs.procedural_clip(*size, order["seed"]))
+            self._clips = key, inputs.to_model_input(clip, self.torch_device, work.batch), clip
+        if self._arguments is None or self._arguments[0] != (id(model), key):
+            with torch.no_grad():
+                self._arguments = (id(model), key), model.prepare(**self._clips[1])
+        return self._arguments[1], self._clips[2]
 
-    @contextlib.contextmanager
-    def _listening(self, model: Any, stages: StageTimer) -> Iterator[None]:
-        """`stages` as the model's marker; a model without stages has only `other`."""
-        with marked(model, stages) if hasattr(model, "stage_marker") else contextlib.nullcontext():
-            yield
+    def _arranged(
+        self, model: Tracker, arguments: dict[str, Any], setting: SettingKey
+    ) -> contextlib.AbstractContextManager[execution.Arranged]:
+        """How the setting runs the model. Raises execution.Unsupported where it cannot."""
+        return execution.arrange(
+            model, arguments, setting, self.torch_device,
+            lambda: precision.autocast(setting.precision, self.found.device.type),
+        )
+
+    def _drift(
+        self, workload: Workload, order: dict[str, Any], model: Tracker, arguments: dict[str, Any],
+        seen: Predictions | None, clip: inputs.Clip, progress: Any,
+    ) -> dict[str, Any] | None:
+        """How far the tracks lie from those of eager fp32 on the same weights and clip, on this device."""
+        if seen is None:
+            return None
+        try:
+            key = (workload.work.key(), order["seed"], order.get("video"))
+            if key not in self._references:
+                progress("reference", 0)
+                plain = SettingKey(precision="fp32")
+                if dataclasses.replace(workload.setting, handicap=None) == plain:
+                    reference: Predictions | None = seen
+                else:
+                    precision.apply("fp32")
+                    with self._arranged(model, arguments, plain) as run:
+                        reference = _kept(model.predictions(run.call()))
+                self._references = {key: reference}
+            reference = self._references[key]
+            if reference is None:
+                return None
+            return {**agreement.drift(reference, seen),
+                    "accuracy": agreement.accuracy(seen, clip, workload.work.weights)}
+        except Exception as error:  # worth less than the times: such as no memory for the fp32 pass
+            return {"unknown": reasons.of_error(error)}
 
     def _memory_stat(self, name: str) -> int:
         return int(torch.cuda.memory_stats(self.torch_device).get(name, 0)) if self.on_cuda else 0
@@ -251,7 +353,7 @@ class Worker:
         }
 
     def _count(
-        self, workload: Workload, model: Any, forward: Any, progress: Any
+        self, workload: Workload, model: Tracker, forward: Any, progress: Any
     ) -> tuple[WorkCount | None, dict[str, str]]:
         """Work of one pass, counted while it runs once more, or the remark why it is not.
 
@@ -263,19 +365,19 @@ class Worker:
             progress("count", 0)
             try:
                 self._work = {**{k: v for k, v in self._work.items() if k[0] == key[0]},
-                              key: count(forward, model if hasattr(model, "stage_marker") else None)}
+                              key: count(forward, model)}
             except Exception as error:  # a count is worth less than the times that were just measured
                 return None, {"work": f"not counted: {reasons.of_error(error)}"}
         return self._work[key], {}
 
     def _profile(
-        self, order: dict[str, Any], model: Any, call: Any, counted: WorkCount | None, progress: Any
+        self, order: dict[str, Any], model: Tracker, run: execution.Arranged, counted: WorkCount | None, progress: Any
     ) -> _Profile:
         """What profiled passes tell; nothing where none is asked for or possible."""
         if not order.get("with_ops") and not (order.get("profile") and self.on_cuda):
             return _Profile()
         progress("profile", 0)
-        staged = model if hasattr(model, "stage_marker") else None
+        call, staged = run.call, model if run.has_stages else None
         try:
             if not self.on_cuda:
                 events, wall_ms = profile.record(call, staged, self.clock, with_shapes=True, on_cuda=False)
@@ -318,9 +420,32 @@ def refuse_change(asked: dict[str, str]) -> None:
         raise RuntimeError(told)
 
 
+def agreement_of_clocks(wall_ms: float, event_ms: float, busy_ms: float | None) -> dict[str, Any]:
+    """Whether kernel_busy <= event <= wall on one long product, and all three within 5 % of each other."""
+    found = {"wall_ms": wall_ms, "event_ms": event_ms, "kernel_busy_ms": busy_ms}
+    if busy_ms is None:
+        return {**found, "ok": False, "text": "the clocks could not be checked: the profiler saw no kernel"}
+    ordered = busy_ms <= event_ms * (1 + _CLOCK_TOLERANCE) and event_ms <= wall_ms * (1 + _CLOCK_TOLERANCE)
+    close = wall_ms <= busy_ms * (1 + _CLOCK_AGREEMENT)
+    told = f"kernel {busy_ms:.2f} ms, event {event_ms:.2f} ms, wall {wall_ms:.2f} ms on one product of 8192"
+    if ordered and close:
+        return {**found, "ok": True, "text": f"clocks agree: {told}"}
+    what = "lie more than 5 % apart" if ordered else "are out of order"
+    return {**found, "ok": False, "text": f"clocks {what}: {told}; short times of this run are in doubt"}
+
+
+def _kept(predictions: Predictions | None) -> Predictions | None:
+    """Predictions on the host, free of the device's memory."""
+    if predictions is None:
+        return None
+    tracks, logits = predictions
+    return Predictions(tracks.detach().double().cpu(), logits.detach().double().cpu())
+
+
 def _finite(output: Any) -> bool | None:
     """Whether every number in the output is finite; None for an output without tensors."""
-    tensors = [item for item in (output if isinstance(output, (tuple, list)) else [output]) if torch.is_tensor(item)]
+    parts = output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else [output]
+    tensors = [item for item in parts if torch.is_tensor(item)]
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors) if tensors else None
 
 
@@ -418,6 +543,12 @@ def main() -> None:
             if order["do"] == "hello":
                 worker = Worker(order["device"])
                 pipe.send(worker.hello())
+            elif order["do"] == "handicap" and worker is not None:
+                pipe.send({"type": "handicap", "notes": worker.handicap(order["handicap"])})
+            elif order["do"] == "entry" and worker is not None:
+                pipe.send({"type": "entry", "work": to_json(worker.entry(order))})
+            elif order["do"] == "self_test" and worker is not None:
+                pipe.send({"type": "self_test", "result": worker.self_test()})
             elif order["do"] == "cell" and worker is not None:
                 cell, retire = worker.cell(order, pipe.progress)
                 pipe.send({"type": "cell", "cell": to_json(cell), "retire": retire})

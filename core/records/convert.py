@@ -315,7 +315,7 @@ def _check_whole(record: Any, where: str) -> None:
     """Rules between fields of one record, and of one field of one kind of record."""
     if isinstance(record, model.RunHeader) and not _is_time(record.started_at):
         raise RecordError(f"{where}.started_at", _show(record.started_at), "a time in UTC such as 2026-11-30T10:00:00Z")
-    if isinstance(record, model.WorkKey) and record.implementation != model.FOREIGN:
+    if isinstance(record, model.WorkKey) and record.implementation not in model.SIZELESS:
         for name in ("frames", "height", "width"):
             if getattr(record, name) is None:
                 raise RecordError(f"{where}.{name}", "null", "an integer from 1 (null only in a foreign task)")

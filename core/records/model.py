@@ -22,6 +22,12 @@ ORIGINS = ("measured", "reported", "imported", "predicted")
 FOREIGN = "foreign"
 """`WorkKey.implementation` of a task of somebody else's file: free text as its name, never comparable to a tracker."""
 
+OWN = "own"
+"""`WorkKey.implementation` of a user's own model, which brings inputs of any shape; they are in its revision."""
+
+SIZELESS = (FOREIGN, OWN)
+"""Implementations whose work may have no frames, height and width."""
+
 END_STATES = ("done", "stopped", "failed")
 
 Floats = tuple[float, ...]
@@ -36,7 +42,7 @@ def _extra() -> Any:
 class WorkKey:
     """What was computed. Two cells are comparable exactly when their work keys are equal.
 
-    `frames`, `height` and `width` are None only in a task whose implementation is `FOREIGN`.
+    `frames`, `height` and `width` are None only in work whose implementation is in `SIZELESS`.
     """
 
     tracker: str
