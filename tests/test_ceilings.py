@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from core.errors import UserError
-from core.measure import ceilings, ceilings_command, device
-from core.measure.ceilings import MIB, beyond_cache, working_sets
+from core.measure import ceiling_bench, ceilings, device
+from core.measure.ceiling_bench import MIB, beyond_cache, working_sets
 from core.measure.telemetry import Reading
 from core.records import Ceiling, Device, End, Host, Note, RunHeader, RunsFolder, Software, read_run_file
 
@@ -18,12 +18,12 @@ from core.records import Ceiling, Device, End, Host, Note, RunHeader, RunsFolder
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes and times for two shared cores; the order and the arithmetic stay."""
-    monkeypatch.setattr(ceilings, "_SIZES", {"cpu": (64 * 1024, 256 * 1024)})
-    monkeypatch.setattr(ceilings, "_GEMM_SIZES", {"cpu": (32, 64)})
-    monkeypatch.setattr(ceilings, "_SAMPLE_MS", {"cpu": 0.05, "cuda": 0.05})
-    monkeypatch.setattr(ceilings, "SUSTAINED_S", 0.05)
-    monkeypatch.setattr(ceilings, "CHUNK_S", 0.01)
-    monkeypatch.setattr(ceilings, "SAMPLES", 3)
+    monkeypatch.setattr(ceiling_bench, "_SIZES", {"cpu": (64 * 1024, 256 * 1024)})
+    monkeypatch.setattr(ceiling_bench, "_GEMM_SIZES", {"cpu": (32, 64)})
+    monkeypatch.setattr(ceiling_bench, "_SAMPLE_MS", {"cpu": 0.05, "cuda": 0.05})
+    monkeypatch.setattr(ceiling_bench, "SUSTAINED_S", 0.05)
+    monkeypatch.setattr(ceiling_bench, "CHUNK_S", 0.01)
+    monkeypatch.setattr(ceiling_bench, "SAMPLES", 3)
 
 
 def cpu() -> device.Found:
@@ -39,7 +39,7 @@ def gpu(capability: str = "7.5") -> device.Found:
 
 
 def test_a_cpu_has_bandwidths_products_and_gathers_and_no_launches(tiny: None) -> None:
-    found = ceilings.measure_ceilings(cpu(), None, 30.0)
+    found = ceiling_bench.measure_ceilings(cpu(), None, 30.0)
     names = [(one.metric, one.precision) for one in found]
     assert names == [
         *[("copy_by_size", None)] * 3, ("copy", None), *[("read_by_size", None)] * 3, ("read", None),
@@ -58,16 +58,16 @@ def test_a_cpu_has_bandwidths_products_and_gathers_and_no_launches(tiny: None) -
 
 def test_a_spent_budget_leaves_jobs_out_and_says_which(tiny: None) -> None:
     said: list[str] = []
-    assert ceilings.measure_ceilings(cpu(), None, 0.0, said.append) == []
+    assert ceiling_bench.measure_ceilings(cpu(), None, 0.0, said.append) == []
     assert len(said) == 4
     assert said[0].startswith("left out: copy and read bandwidth, since")
 
 
 def test_a_sweep_gives_a_tenth_of_its_budget_and_two_minutes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     budgets: list[float] = []
-    monkeypatch.setattr(ceilings, "measure_ceilings", lambda found, nvml, budget_s, *rest: budgets.append(budget_s))
+    monkeypatch.setattr(ceiling_bench, "measure_ceilings", lambda found, nvml, seconds, *rest: budgets.append(seconds))
     for sweep_budget_s in (None, 60.0, 600.0, 36_000.0):
-        ceilings.quick_ceilings(cpu(), None, sweep_budget_s)
+        ceiling_bench.quick_ceilings(cpu(), None, sweep_budget_s)
     assert budgets == [120.0, 6.0, 60.0, 120.0]
 
 
@@ -75,17 +75,17 @@ def test_a_job_that_fails_is_left_out_and_the_rest_is_measured(tiny: None, monke
     def no_memory(bench: Any) -> Any:
         raise RuntimeError("CUDA out of memory. Tried to allocate 4.00 GiB")
 
-    monkeypatch.setattr(ceilings, "_bandwidths", no_memory)
+    monkeypatch.setattr(ceiling_bench, "_bandwidths", no_memory)
     said: list[str] = []
-    found = ceilings.measure_ceilings(cpu(), None, 30.0, said.append)
+    found = ceiling_bench.measure_ceilings(cpu(), None, 30.0, said.append)
     assert found[0].metric == "gemm"
     assert said == ["left out: copy and read bandwidth (out of host memory: tried to allocate 4.00 GiB)"]
 
 
 def test_precision_settings_are_those_of_before_afterwards(tiny: None) -> None:
-    before = ceilings.precision.read_back()
-    ceilings.measure_ceilings(cpu(), None, 30.0)
-    assert ceilings.precision.read_back() == before
+    before = ceiling_bench.precision.read_back()
+    ceiling_bench.measure_ceilings(cpu(), None, 30.0)
+    assert ceiling_bench.precision.read_back() == before
 
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_device_memory_is_told_by_working_sets_of_eight_times_the_cache() -> Non
 
 
 def test_a_product_counts_two_operations_per_multiply_add() -> None:
-    assert ceilings._rates(1000, [1.0, 2.0]) == [2.0, 1.0]  # 2e9 operations in 1 ms and in 2 ms, TFLOP/s
+    assert ceiling_bench._rates(1000, [1.0, 2.0]) == [2.0, 1.0]  # 2e9 operations in 1 ms and in 2 ms, TFLOP/s
 
 
 class FakeEvent:
@@ -131,9 +131,9 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A bench that takes itself for a GPU: events are faked, tensors stay on the CPU."""
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     FakeEvent.line_ms = 0.0
-    made = ceilings._Bench(cpu(), None, True, float("inf"), lambda line: None)
+    made = ceiling_bench._Bench(cpu(), None, True, float("inf"), lambda line: None)
     made.kind, made.on_cuda = "cuda", True
-    monkeypatch.setattr(ceilings._Bench, "synchronize", lambda self: None)
+    monkeypatch.setattr(ceiling_bench._Bench, "synchronize", lambda self: None)
     monkeypatch.setattr(made, "found", gpu())
     return made
 
@@ -158,8 +158,8 @@ def test_a_sustained_product_has_a_sample_per_chunk_and_no_pause_between_them(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = iter(range(100))
-    monkeypatch.setattr(ceilings.time, "monotonic", lambda: float(next(now)))
-    ms, readings = ceilings._queued(bench, one_ms, 5, end_s=10.0)
+    monkeypatch.setattr(ceiling_bench.time, "monotonic", lambda: float(next(now)))
+    ms, readings = ceiling_bench._queued(bench, one_ms, 5, end_s=10.0)
     assert set(ms) == {1.0}
     assert len(ms) == len(readings) >= 4
     assert FakeEvent.line_ms == 5 * len(ms)  # every chunk that was queued is counted
@@ -167,11 +167,11 @@ def test_a_sustained_product_has_a_sample_per_chunk_and_no_pause_between_them(
 
 def test_points_that_are_over_before_the_next_launch_are_marked(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty calls take 1 ms on the fake line and so does every size: twice that would be a measurement."""
-    monkeypatch.setattr(ceilings, "_SIZES", {"cuda": (1024, 2048)})
-    monkeypatch.setattr(ceilings, "_available_bytes", lambda bench: None)
-    monkeypatch.setattr(ceilings, "_copy", lambda bench, size: one_ms)
-    monkeypatch.setattr(ceilings, "_read", lambda bench, size: one_ms)
-    found = list(ceilings._bandwidths(bench))
+    monkeypatch.setattr(ceiling_bench, "_SIZES", {"cuda": (1024, 2048)})
+    monkeypatch.setattr(ceiling_bench, "_available_bytes", lambda bench: None)
+    monkeypatch.setattr(ceiling_bench, "_copy", lambda bench, size: one_ms)
+    monkeypatch.setattr(ceiling_bench, "_read", lambda bench, size: one_ms)
+    found = list(ceiling_bench._bandwidths(bench))
     assert [one.metric for one in found] == ["copy_by_size"] * 2 + ["copy"] + ["read_by_size"] * 2 + ["read"]
     assert {one.limited_by for one in found} == {"launch"}
     assert (found[0].working_set_bytes, found[0].value) == (2048, pytest.approx(2048 / 1e6))
@@ -182,13 +182,13 @@ def test_a_turing_card_has_no_tf32_and_its_bf16_is_marked_emulated(
 ) -> None:
     said: list[str] = []
     bench.say = said.append
-    monkeypatch.setattr(ceilings, "_GEMM_SIZES", {"cuda": (8,)})
-    monkeypatch.setattr(ceilings, "_product", lambda bench, name, size: one_ms)
-    found = {one.precision: one for one in ceilings._bursts(bench)}
+    monkeypatch.setattr(ceiling_bench, "_GEMM_SIZES", {"cuda": (8,)})
+    monkeypatch.setattr(ceiling_bench, "_product", lambda bench, name, size: one_ms)
+    found = {one.precision: one for one in ceiling_bench._bursts(bench)}
     assert list(found) == ["fp32", "fp16", "bf16", "fp64"]
     assert {name: one.limited_by for name, one in found.items() if one.limited_by} == {"bf16": "emulation"}
     assert said == ["left out: product tf32 (TF32 needs compute capability 8.0, this GPU has 7.5)"]
-    assert list(ceilings._sustained(bench, "bf16")) == []
+    assert list(ceiling_bench._sustained(bench, "bf16")) == []
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_a_turing_card_has_no_tf32_and_its_bf16_is_marked_emulated(
 def test_the_run_file_has_header_ceilings_and_end(
     tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = ceilings_command.main(
+    code = ceilings.main(
         ["--device", "cpu", "--budget", "30s", "--runs", str(tmp_path / "runs"), "--label", "mine", "--json"]
     )
     assert code == 0
@@ -220,7 +220,7 @@ def test_a_stop_request_ends_it_behind_the_present_ceiling(
     tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RunsFolder, "stop_requested", lambda self, run_id: True)
-    written = ceilings_command.measure_to_files("cpu", 30.0, RunsFolder(tmp_path), say=lambda line: None)
+    written = ceilings.measure_to_files("cpu", 30.0, RunsFolder(tmp_path), say=lambda line: None)
     assert (written[0]["state"], written[0]["ceilings"]) == ("stopped", 1)
 
 
@@ -238,7 +238,7 @@ def test_mistakes_are_one_line_and_code_2(
 ) -> None:
     there = tmp_path / "there.jsonl"
     there.touch()
-    code = ceilings_command.main([str(there) if word == "THERE" else word for word in options])
+    code = ceilings.main([str(there) if word == "THERE" else word for word in options])
     assert code == 2
     error = capsys.readouterr().err
     assert told in error
@@ -253,11 +253,11 @@ def test_a_gpu_in_use_is_refused_with_its_user_unless_forced(
             return None
 
     found = device.Found("cpu", cpu().device, Host(), Software("3.11", "2.13"), "gpu-aaaa")
-    monkeypatch.setattr(ceilings_command.Nvml, "open", classmethod(lambda cls: Nothing()))
+    monkeypatch.setattr(ceilings.Nvml, "open", classmethod(lambda cls: Nothing()))
     monkeypatch.setattr(device, "board_users", lambda nvml: {"aaaa": "pid 7 with 3.0 GiB"})
     monkeypatch.setattr(device, "find", lambda asked, nvml: found)
     with pytest.raises(UserError, match="the GPU is in use"):
-        ceilings_command.measure_to_files("auto", 30.0, RunsFolder(tmp_path), say=lambda line: None)
+        ceilings.measure_to_files("auto", 30.0, RunsFolder(tmp_path), say=lambda line: None)
 
 
 def test_every_visible_gpu_gets_a_file_of_its_own_found_by_its_id(
@@ -266,11 +266,11 @@ def test_every_visible_gpu_gets_a_file_of_its_own_found_by_its_id(
     boards = [{"device": f"{device.BOARD}{digit * 32}", "name": "Tesla T4", "uuid_hash": digit * 32} for digit in "ab"]
     asked: list[str] = []
     monkeypatch.setattr(device, "visible_devices", lambda nvml: boards)
-    monkeypatch.setattr(ceilings_command, "_one_file", lambda name, *rest: asked.append(name) or {})
-    assert len(ceilings_command.measure_to_files("all", 1.0, RunsFolder(tmp_path), say=lambda line: None)) == 2
+    monkeypatch.setattr(ceilings, "_one_file", lambda name, *rest: asked.append(name) or {})
+    assert len(ceilings.measure_to_files("all", 1.0, RunsFolder(tmp_path), say=lambda line: None)) == 2
     assert asked == ["board:" + "a" * 32, "board:" + "b" * 32]
     with pytest.raises(UserError, match="one file for each device"):
-        ceilings_command.measure_to_files("all", 1.0, RunsFolder(tmp_path), tmp_path / "one.jsonl")
+        ceilings.measure_to_files("all", 1.0, RunsFolder(tmp_path), tmp_path / "one.jsonl")
 
 
 # --- boards ----------------------------------------------------------------------------------------------------------

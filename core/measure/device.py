@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from core.errors import UserError
+from core.measure.host import cpu_name, ram_bytes
 from core.measure.nvml import Nvml, bare_uuid
 from core.measure.plan import usable_cores
 from core.records import Device, Host, Software, uuid_hash
@@ -66,7 +67,7 @@ def visible_devices(nvml: Nvml | None) -> list[dict[str, str]]:
             for board in boards]
 
 
-def _index_of(asked: str, nvml: Nvml | None) -> int:
+def index_of(asked: str, nvml: Nvml | None) -> int:
     """CUDA index of `cuda:N` (or of the first GPU) or of `board:<uuid_hash>`. Raises UserError when it is not there."""
     count = torch.cuda.device_count()
     if asked.startswith(BOARD):
@@ -88,16 +89,16 @@ def find(asked: str, nvml: Nvml | None) -> Found:
     driver = nvml.driver() if nvml is not None else None
     cuda = torch.cuda.is_available()
     if asked.startswith(("cuda", BOARD)) and not cuda:
-        raise no_cuda(torch.__version__, torch.version.cuda, driver or _driver_without_nvml(), _cuda_failure())
+        raise no_cuda(torch.__version__, torch.version.cuda, driver or _driver_without_nvml(), cuda_failure())
     if asked == "cpu" or not cuda:
         if asked == "auto" and (driver or _driver_without_nvml()):
-            warnings.append(str(no_cuda(torch.__version__, torch.version.cuda, driver or "", _cuda_failure())))
+            warnings.append(str(no_cuda(torch.__version__, torch.version.cuda, driver or "", cuda_failure())))
         busy = busy_share()
         if busy is not None and busy > BUSY_CPU_SHARE:
             warnings.append(f"other programs keep the CPU {busy:.0%} busy: times can be several times too long; "
                             "measure again when it is idle")
         return Found("cpu", cpu_device(), host(), software(driver), None, tuple(warnings))
-    index = _index_of(asked, nvml)
+    index = index_of(asked, nvml)
     board_uuid = cuda_uuid(index)
     return Found(f"cuda:{index}", cuda_device(index, board_uuid, nvml), host(), software(driver), board_uuid)
 
@@ -140,7 +141,7 @@ def no_cuda(torch_version: str, built_for: str | None, driver: str | None, failu
     return UserError("no NVIDIA driver was found", "a CUDA device", "install the driver, or use --device cpu")
 
 
-def _cuda_failure() -> str | None:
+def cuda_failure() -> str | None:
     """First line of what torch says when CUDA does not start."""
     try:
         torch.cuda.init()
@@ -249,24 +250,13 @@ def _positive(value: Any) -> int | None:
 def cpu_device() -> Device:
     name = cpu_name() or "CPU"
     return Device(type="cpu", name=name, uuid_hash=uuid_hash(f"cpu:{_machine_id()}:{name}:{usable_cores()}"),
-                  memory_bytes=_ram_bytes())
-
-
-def cpu_name() -> str | None:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip().lower() in ("model name", "hardware", "cpu model") and value.strip():
-                return " ".join(value.split())
-    except OSError:
-        pass
-    return platform.processor() or platform.machine() or None
+                  memory_bytes=ram_bytes())
 
 
 def host() -> Host:
     release = platform.release()
     return Host(
-        cpu=cpu_name(), cores=usable_cores(), ram_bytes=_ram_bytes(), os=f"{platform.system()} {release}".strip(),
+        cpu=cpu_name(), cores=usable_cores(), ram_bytes=ram_bytes(), os=f"{platform.system()} {release}".strip(),
         platform=platform.machine() + (" WSL" if "microsoft" in release.lower() else ""),
     )
 
@@ -279,13 +269,6 @@ def software(driver: str | None) -> Software:
         arch_list=tuple(torch.cuda.get_arch_list()) if torch.version.cuda else (),
         extra={"numpy": str(importlib.import_module("numpy").__version__)},
     )
-
-
-def _ram_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _machine_id() -> str:
