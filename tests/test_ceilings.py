@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from builders import build_run
 
+from core.cli import ceilings as shell
+from core.cli.main import main as run_command
 from core.errors import UserError
 from core.measure import ceiling_bench, ceilings, device
 from core.measure.ceiling_bench import MIB, beyond_cache, working_sets
@@ -289,3 +292,47 @@ def test_a_board_is_found_by_its_id_wherever_it_stands(monkeypatch: pytest.Monke
     assert [board["device"] for board in device.visible_devices(None)] == [f"board:{one}" for one in order]
     with pytest.raises(UserError, match="no visible GPU has the id cccc"):
         device.find("board:" + "c" * 32, None)
+
+
+# --- in the shell ----------------------------------------------------------------------------------------------------
+
+
+def test_the_shell_marks_what_is_beyond_its_peak_by_the_rule_of_the_quarantine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = build_run(tmp_path / "t4.jsonl", "t4", [], ceilings=[
+        Ceiling("copy", 400.0, "GB/s", samples=(390.0, 400.0, 410.0), working_set_bytes=2**30),  # data sheet: 320
+        Ceiling("copy_by_size", 900.0, "GB/s", working_set_bytes=2**20),  # the L2: no peak of the memory
+        Ceiling("gemm", 8.0, "TFLOPS", "fp32", clock_mhz=1590.0),  # data sheet: 8.1 at 1590 MHz
+        Ceiling("launch_floor", 6.0, "us", samples=(5.0, 6.0, 7.0)),
+    ], extra_records=[Note("ceilings", "left out: gathers")])
+    answer = shell._answer(path, {"run_id": "r", "state": "done"})
+    assert answer["gpu_key"] == "t4"
+    assert [bool(row["beyond_peak"]) for row in answer["ceilings"]] == [True, False, False, False]
+    assert [row["best"] for row in answer["ceilings"]] == [410.0, 900.0, 8.0, 5.0]  # of a time the lowest is best
+    assert answer["left_out"] == ["left out: gathers"]
+    shell._show(answer, tmp_path)
+    shown = capsys.readouterr().out
+    assert "copy reached 400 GB/s on Tesla T4; expected at most 336" in " ".join(shown.split())
+    assert "Left out: gathers." in shown
+
+
+def test_the_command_tells_a_mistake_in_one_line_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shell, "_measure", lambda options, quiet: pytest.fail("it was started"))
+    assert run_command(["ceilings", "--device", "gpu7"]) == 2
+    assert run_command(["ceilings", "--budget", "soon"]) == 2
+    assert capsys.readouterr().err.count("error: ") == 2
+
+
+def test_a_measuring_process_that_fails_gives_its_last_line_and_its_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shell, "_measure", lambda options, quiet: (2, "", "the GPU is in use (pid 7)"))
+    assert run_command(["ceilings", "--json"]) == 2
+    monkeypatch.setattr(shell, "_measure", lambda options, quiet: (-9, "", ""))
+    assert run_command(["ceilings"]) == 1
+    assert capsys.readouterr().err == (
+        "error: the GPU is in use (pid 7)\nerror: the measuring process ended with code -9\n"
+    )
