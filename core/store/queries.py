@@ -20,7 +20,7 @@ _WHOLE_NUMBERS = (
     "points", "iterations", "query_chunk", "window", "peak_bytes", "reserved_bytes", "alloc_retries", "calls", "flops",
     "other_flops", "bytes", "launches", "throttle_bits", "frames", "height", "width", "batch", "n_ops", "sm_count",
     "memory_bytes", "line_number", "seq", "l2_bytes", "cores", "ram_bytes", "base_version",
-    "size_bytes",
+    "size_bytes", "pcie_generation", "pcie_width", "memory_used_bytes", "other_processes", "working_set_bytes",
 )
 
 _CELL_COLUMNS = ", ".join(
@@ -81,7 +81,8 @@ def samples(store: Readable, run_id: str, seqs: Iterable[int] | None = None) -> 
         where, params = f"{where} and seq in (select unnest(?::bigint[]))", [run_id, [int(seq) for seq in seqs]]
     return _typed(store.frame(
         "select run_id, seq, i, wall_ms, event_ms, sm_clock_mhz, memory_clock_mhz, power_w, temperature_c, "
-        f"throttle_bits from sample where {where} order by seq, i", params,
+        "throttle_bits, energy_j, utilization_percent, power_limit_w, pcie_generation, pcie_width, memory_used_bytes, "
+        f"other_processes from sample where {where} order by seq, i", params,
     ))
 
 
@@ -194,7 +195,8 @@ def ceilings(store: Readable) -> pd.DataFrame:
     """What devices reached at best in small kernels, one row per ceiling line."""
     return _typed(store.frame(
         "select c.run_id, c.seq, r.started_at, r.device_type, r.device_name, r.gpu_key, r.gpu_label, r.uuid_hash, "
-        "c.metric, c.precision, c.value, c.unit, c.samples, c.clock_mhz from counted_ceiling c join counted_run r "
+        "c.metric, c.precision, c.value, c.unit, c.samples, c.clock_mhz, c.working_set_bytes, c.shape, "
+        "c.limited_by, c.power_w, c.throttle_bits from counted_ceiling c join counted_run r "
         "using (run_id) order by r.started_at, c.run_id, c.seq"
     ))
 

@@ -61,7 +61,8 @@ class Rows:
             self.add("run_end", (*key, record.at, record.state, record.reason))
         elif isinstance(record, Ceiling):
             self.add("ceiling", (*key, record.metric, record.precision, record.value, record.unit,
-                                 list(record.samples), record.clock_mhz))
+                                 list(record.samples), record.clock_mhz, record.working_set_bytes, record.shape,
+                                 record.limited_by, record.power_w, record.throttle_bits))
         elif isinstance(record, OpTrial):
             self.add("op_trial", (*key, *_op_values(record.op), record.change, list(record.before_ms),
                                   list(record.after_ms), list(record.kernels_before), list(record.kernels_after),

@@ -18,7 +18,7 @@ from core.errors import UserError
 from core.records import SettingKey, WorkKey
 from core.store.lock import CannotWriteError
 
-SCHEMA_VERSION = "2"
+SCHEMA_VERSION = "3"
 """Raise it with any change to `TABLES` or to the meaning of a column: older files are then rebuilt."""
 
 MEMORY_LIMIT = "1GB"
@@ -89,6 +89,8 @@ TABLES: dict[str, dict[str, str]] = {
     "sample": {
         **_LINE_KEY, "i": "int", "wall_ms": "real", "event_ms": "real", "sm_clock_mhz": "real",
         "memory_clock_mhz": "real", "power_w": "real", "temperature_c": "real", "throttle_bits": "int",
+        "energy_j": "real", "utilization_percent": "real", "power_limit_w": "real", "pcie_generation": "int",
+        "pcie_width": "int", "memory_used_bytes": "int", "other_processes": "int",
     },
     "stage": {
         **_LINE_KEY, "position": "int", "name": "text", "median_ms": "real", "samples_ms": "reals", "calls": "int",
@@ -101,7 +103,8 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "ceiling": {
         **_LINE_KEY, "metric": "text", "precision": "text", "value": "real", "unit": "text", "samples": "reals",
-        "clock_mhz": "real",
+        "clock_mhz": "real", "working_set_bytes": "int", "shape": "text", "limited_by": "text", "power_w": "real",
+        "throttle_bits": "int",
     },
     "note": {**_LINE_KEY, "at": "text", "event": "text", "text": "text", "data": "text"},
     "run_end": {**_LINE_KEY, "at": "text", "state": "text", "reason": "text"},
@@ -129,10 +132,12 @@ CONTENT_TABLES = ("line", "run", "cell", "sample", "stage", "op", "op_trial", "c
 WORK_COLUMNS, SETTING_COLUMNS = tuple(_WORK), tuple(_SETTING)
 
 _VIEWS = (
-    # A run is its first header, unless somebody deleted it. A resumed run may hold several.
+    # A run is its first header, unless somebody deleted it. A resumed run may hold several. A copy out of another
+    # database (core.store.importers.database) gives way to the run itself, whenever that comes.
     """
     create view known_run as
     select * from run where run_id not in (select run_id from hidden_run)
+        and run_id not in (select 'copy-' || run_id from run)
     qualify row_number() over (partition by run_id order by seq) = 1
     """,
     # In quarantine: implausible, and nobody has released it.

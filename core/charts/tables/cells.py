@@ -98,7 +98,7 @@ def works(cells: pd.DataFrame, shared_by: str = "cards") -> pd.DataFrame:
     founding size comes first, then the largest. Tasks of other people's files have no size and stand
     apart: they are listed only where nothing else is.
     """
-    own = cells[cells["implementation"] != FOREIGN]
+    own = cells[(cells["implementation"] != FOREIGN) & cells["frames"].notna() & cells["height"].notna()]
     cells = own if len(own) else cells
     frame = cells[["frames", "height", "width"]].astype("Int64").fillna(0).assign(
         gpu_label=cells["gpu_label"],
