@@ -1,8 +1,8 @@
 """One NVML reading after each repetition: clocks, power, energy, temperature, load, reasons for a lower clock.
 
 Read outside the timed region. Each field that the board does not give is None, and no failure of NVML reaches a cell.
-What hardly changes (limit, link, memory, other processes) is read at most once a second, since listing processes costs
-more than all else together; `reading_cost_us` tells what a reading costs here.
+What hardly changes (limit, link, memory, other processes) is read at most once a second; `reading_cost_us` tells what
+either reading costs here.
 """
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLOW_FIELDS_EVERY_S = 1.0
 ENERGY_STEPS = 10
 """An energy is stated from this many steps of its counter on: then one step more or less is a tenth at most."""
 DEFAULT_ENERGY_STEP_S = 0.1
-"""Assumed where the step was not measured: the counter moves about ten times a second on the boards seen."""
+"""Assumed where the step could not be measured."""
 _BUSY_SHARE_OF_ENERGY = 0.9  # of the time between first and last reading; the rest was spent between repetitions
 
 _SLOW = ("power_limit_w", "pcie_generation", "pcie_width", "memory_used_bytes", "other_processes")
