@@ -12,10 +12,26 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from core.cli import ceilings, collector, compare, doctor, explain, export, ingest, quarantine, run, runs, specs
+from core.cli import (
+    ceilings,
+    collector,
+    compare,
+    cost,
+    doctor,
+    explain,
+    export,
+    ingest,
+    microscope,
+    quarantine,
+    run,
+    runs,
+    specs,
+)
 from core.errors import UserError
 
-COMMANDS = (run, ceilings, doctor, collector, ingest, quarantine, export, runs, specs, compare, explain)
+COMMANDS = (
+    run, ceilings, doctor, cost, microscope, collector, ingest, quarantine, export, runs, specs, compare, explain,
+)
 FAILURE, USER_MISTAKE, INTERRUPTED = 1, 2, 130
 
 

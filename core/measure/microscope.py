@@ -25,8 +25,9 @@ from typing import Any, NoReturn
 
 from core import units
 from core.errors import UserError
-from core.gpus import by_nvml_name, peak_tflops
 from core.measure import reasons
+from core.measure.lost_time import floor_rates, most_lost, reproduced
+from core.measure.microscope_table import Looked, clearly_faster, closing_table, op_name, row_text, summary
 from core.measure.plan_microscope import MicroscopeRequest, add_options, request_from
 from core.measure.run import PROFILER_VARIABLES, Signals
 from core.measure.worker_process import (
@@ -37,7 +38,6 @@ from core.measure.worker_process import (
     WorkerSilentError,
 )
 from core.records import (
-    REST_OP,
     Ceiling,
     Device,
     End,
@@ -58,130 +58,16 @@ from core.records import (
 )
 
 WORKER_COMMAND = (sys.executable, "-m", "core.measure.op_worker")
-REPRODUCED_WITHIN = 0.2
-"""A replay of this much more or less than the time in the tracker, by the same kernels, stands for it."""
-
-COPY_NOT_TIMED, PRECISION = "(copy not timed)", "precision: "
-"""What marks a change that is no gain by itself: see op_alternatives."""
-
-_NO_OP = "(no op)"
 _AS_IT_IS, _COLD = "", "cold"
 _TRIAL_S, _LEAST_TRIAL_S = 1.5, 0.05
 _OWN_ROUNDS = 3
+_PASSES_SHARE = 0.03  # of the budget, for unprofiled passes of the whole tracker
 _KERNELS_SHARE = 0.3  # of an op's time, to see kernels; the rest times
 _SILENCE_S = 180.0
 _NO_WORK_MS = 1e-9
 
 
-@dataclasses.dataclass(frozen=True)
-class FloorRates:
-    """What the device reaches at best. None: not known, and left out of the floor."""
-
-    matmul_tflops: float | None
-    convolution_tflops: float | None
-    bandwidth_gb_s: float | None
-    launch_us: float | None
-    source: str
-
-    def floor_ms(self, op: Op) -> float:
-        """The least time of all calls of an op: its roofline, and one launch for each call."""
-        peak = self.convolution_tflops if "conv" in op.op else self.matmul_tflops
-        parts = [0.0]
-        if peak and op.flops:
-            parts.append(op.flops / peak / 1e9)
-        if self.bandwidth_gb_s and op.bytes:
-            parts.append(op.bytes / self.bandwidth_gb_s / 1e6)
-        if self.launch_us:
-            parts.append(op.calls * self.launch_us / 1e3)
-        return max(parts)
-
-
-def floor_rates(
-    device: Device, precision: str, launch_us: float | None, ceilings: Sequence[Ceiling] = ()
-) -> FloorRates:
-    """Measured ceilings where they are given, else the data sheet; the launch floor is the one of this host."""
-    gpu = by_nvml_name(device.name, device.memory_bytes) if device.type == "cuda" else None
-    convolution = peak_tflops(gpu, precision) if gpu else None
-    matmul = peak_tflops(gpu, "fp32") if gpu and precision == "default" else convolution
-    best: dict[tuple[str, str | None], float] = {}
-    for line in ceilings:
-        key = line.metric, line.precision
-        best[key] = max(best.get(key, 0.0), line.value)
-    copy = best.get(("copy", None))
-    gemm = {name: best.get(("gemm", name)) for name in ("fp32", "tf32", "fp16", "bf16")}
-    by_setting = {"default": gemm["tf32"] or gemm["fp32"], **gemm}.get(precision)
-    measured = [name for name, value in (("copy", copy), ("gemm", by_setting)) if value]
-    source = "measured " + " and ".join(measured) if measured else ""
-    if gpu:
-        source += (", else " if source else "") + f"data sheet of {gpu.name}"
-    return FloorRates(
-        matmul_tflops=(gemm["fp32"] if precision == "default" else by_setting) or (matmul.value if matmul else None),
-        convolution_tflops=by_setting or (convolution.value if convolution else None),
-        bandwidth_gb_s=copy or (gpu.memory_bandwidth_gb_s if gpu else None),
-        launch_us=launch_us,
-        source=source or "launch floor alone: no data sheet and no ceilings of this device",
-    )
-
-
-def most_lost(ops: Sequence[Op], rates: FloorRates, top: int) -> list[tuple[Op, float]]:
-    """The ops with the most lost time in ms per pass, largest first; rows that are no op are left out."""
-    lost = [
-        (op, op.device_ms - rates.floor_ms(op)) for op in ops
-        if op.device_ms is not None and op.op not in (_NO_OP, REST_OP)
-    ]
-    return sorted((pair for pair in lost if pair[1] > 0), key=lambda pair: -pair[1])[:top]
-
-
-def reproduced(
-    in_tracker_ms: float, replay_ms: float, tracker_kernels: Sequence[str], replay_kernels: Sequence[str], calls: int
-) -> bool:
-    """Whether a replay stands for the op in its tracker. Times per call.
-
-    Calls with equal keys may use several kernels (alignment differs), so that one of many need not use them all.
-    """
-    if in_tracker_ms <= 0 or abs(replay_ms / in_tracker_ms - 1) > REPRODUCED_WITHIN:
-        return False
-    inside, alone = set(tracker_kernels), set(replay_kernels)
-    return alone == inside if calls == 1 else alone <= inside
-
-
-def clearly_faster(before_ms: Sequence[float], after_ms: Sequence[float]) -> bool:
-    """Whether three quarters of the samples after a change lie below three quarters of those before it."""
-    before, after = sorted(before_ms), sorted(after_ms)
-    return before[(len(before) - 1) // 4] > after[len(after) - 1 - (len(after) - 1) // 4]
-
-
 # --- the run ---------------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class _Looked:
-    """One op of the closing table."""
-
-    op: Op
-    lost_ms: float
-    reproduced: bool | None = None
-    note: str | None = None
-    trials: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # plain values, one per op_trial line
-
-    def best(self, other_precision: bool = False) -> dict[str, Any] | None:
-        """The fastest trial that is faster beyond its spread, whose results agree and whose copies are timed.
-
-        In the same precision unless asked for another.
-        """
-        fitting = [
-            trial for trial in self.trials
-            if trial["agrees"] and trial["faster"] and not trial["change"].endswith(COPY_NOT_TIMED)
-            and trial["change"].startswith(PRECISION) == other_precision
-        ]
-        return max(fitting, key=lambda trial: float(trial["factor"]), default=None)
-
-    def saving_ms(self) -> float | None:
-        """Milliseconds of a pass that the best trial would save. None where the replay did not stand for the op."""
-        best = self.best()
-        if not self.reproduced or self.op.device_ms is None:
-            return None
-        return self.op.device_ms * (1 - 1 / best["factor"]) if best else 0.0
 
 
 class Microscope:
@@ -200,7 +86,7 @@ class Microscope:
         self.writer: RunWriter | None = None
         self.folder = Path()
         self.pass_ms: list[float] = []
-        self.looked: list[_Looked] = []
+        self.looked: list[Looked] = []
 
     def run(self) -> str:
         """Look; returns the end state. Raises UserError before anything is written, RuntimeError without a worker."""
@@ -323,7 +209,8 @@ class Microscope:
         request = self.request
         self.say(f"{request.work.selector} in {request.precision} on {self.device.name}: profiling one pass")
         told = self._ask({"do": "profile", "work": to_json(request.work), "seed": request.seed,
-                          "checkouts": dict(request.checkouts or {}), "weights": request.weights}, profiles=True)
+                          "checkouts": dict(request.checkouts or {}), "weights": request.weights,
+                          "passes_s": request.budget_s * _PASSES_SHARE}, profiles=True)
         if "error" in told:
             raise RuntimeError(f"the tracker could not be profiled: {told['error']}")
         ops = [from_json(Op, op, "op") for op in told["ops"]]
@@ -352,7 +239,7 @@ class Microscope:
                 return "stopped", f"stopped on request, {left} ops left"
             if time.monotonic() >= self.deadline:
                 return "stopped", f"budget of {request.budget_s:g} s spent, {left} ops left"
-            looked = _Looked(op, lost_ms)
+            looked = Looked(op, lost_ms)
             self.looked.append(looked)
             file = captured["files"].get(op.key())
             if file is None:
@@ -360,8 +247,8 @@ class Microscope:
             else:
                 self._one(looked, file, (self.deadline - time.monotonic()) / left)
             if looked.note:
-                self._note("op_skipped", f"{_name(op)}: {looked.note}", {"op": op.key()})
-            self.say(f"{index + 1}/{len(chosen)} {_row_text(looked)}")
+                self._note("op_skipped", f"{op_name(op)}: {looked.note}", {"op": op.key()})
+            self.say(f"{index + 1}/{len(chosen)} {row_text(looked)}")
         return "done", None
 
     def _ceilings(self) -> list[Ceiling]:
@@ -369,7 +256,7 @@ class Microscope:
             return []
         return [line.record for line in read_run_file(self.request.ceilings).lines if isinstance(line.record, Ceiling)]
 
-    def _one(self, looked: _Looked, file: str, share_s: float) -> None:
+    def _one(self, looked: Looked, file: str, share_s: float) -> None:
         """All trials of one op within its share of the budget, each written as soon as it is made."""
         end = time.monotonic() + share_s
         opened = self._with_op(file, {"do": "open", "file": file}, profiles=False)
@@ -399,11 +286,11 @@ class Microscope:
                 continue
             self._write_trial(looked, change, told, replay)
         if failed:
-            self._note("not_tried", f"{len(failed)} alternatives of {_name(looked.op)} did not run",
+            self._note("not_tried", f"{len(failed)} alternatives of {op_name(looked.op)} did not run",
                        {"op": looked.op.key(), "reasons": failed})
 
     def _replayed(
-        self, looked: _Looked, file: str, samples_ms: list[float], changes: list[str], budget_s: float
+        self, looked: Looked, file: str, samples_ms: list[float], changes: list[str], budget_s: float
     ) -> _Replay:
         """Kernels of the op alone and of its alternatives, and whether it behaves as in the tracker."""
         op = looked.op
@@ -453,7 +340,7 @@ class Microscope:
             replay.by_change[change] = seen
         return {"before_ms": before, "after_ms": after, "agreement": agreement}
 
-    def _write_trial(self, looked: _Looked, change: str, told: Mapping[str, Any], replay: _Replay) -> None:
+    def _write_trial(self, looked: Looked, change: str, told: Mapping[str, Any], replay: _Replay) -> None:
         before, after = replay.by_change.get(_COLD if replay.cold else _AS_IT_IS, {}), replay.by_change.get(change, {})
         agreement = told["agreement"] or {"max_abs_diff": None, "tolerance": None, "agrees": None}
         factor = statistics.median(told["before_ms"]) / statistics.median(told["after_ms"])
@@ -489,82 +376,6 @@ class _Replay:
     cold: bool  # replays with a cold L2 cache come closer
     by_change: dict[str, dict[str, Any]]
     reproduced: bool | None
-
-
-# --- telling ---------------------------------------------------------------------------------------------------------
-
-
-def summary(looked: Sequence[_Looked], pass_ms: Sequence[float]) -> dict[str, Any]:
-    """The closing table as plain values. Savings are of ops that were reproduced; they add up, each op once."""
-    whole_ms = statistics.median(pass_ms) if pass_ms else None
-    rows = []
-    for one in looked:
-        best, other = one.best(), one.best(other_precision=True)
-        saving = one.saving_ms()
-        rows.append({
-            "op": one.op.op, "stage": one.op.stage, "shapes": [list(shape) for shape in one.op.shapes],
-            "calls": one.op.calls, "device_ms": one.op.device_ms, "launches": one.op.launches,
-            "lost_ms": one.lost_ms, "reproduced": one.reproduced, "note": one.note, "trials": len(one.trials),
-            "best": best, "best_other_precision": other, "saving_ms": saving,
-            "disagree": [trial["change"] for trial in one.trials if trial["agrees"] is False],
-        })
-    saving_ms = sum(row["saving_ms"] or 0.0 for row in rows)
-    return {
-        "pass_ms": whole_ms, "ops": rows, "saving_ms": saving_ms,
-        "saving_share": min(1.0, saving_ms / whole_ms) if whole_ms else None,
-    }
-
-
-def closing_table(told: Mapping[str, Any]) -> str:
-    """`summary` as text: one line per op, then what all best alternatives would save together."""
-    lines = [f"{'lost':>9} {'of op':>9} {'calls':>5} {'same':>5}  {'factor':>7} {'saves':>9}  op, best alternative"]
-    for row in told["ops"]:
-        best, other = row["best"], row["best_other_precision"]
-        same = {True: "yes", False: "no", None: units.MISSING}[row["reproduced"]]
-        text = f"{row['op']} {_shapes(row['shapes'])} in {row['stage']}"
-        lines.append(
-            f"{units.time_ms(row['lost_ms']):>9} {units.time_ms(row['device_ms']):>9} {row['calls']:>5} {same:>5}  "
-            f"{units.ratio(best['factor']) if best else units.MISSING:>7} {units.time_ms(row['saving_ms']):>9}  {text}"
-        )
-        if best:
-            lines.append(f"{'':>50}  {best['change']}{_launches(best)}")
-        elif not row["note"]:
-            lines.append(f"{'':>50}  no alternative was faster with equal results")
-        if other:
-            lines.append(f"{'':>50}  {units.ratio(other['factor'])} by {other['change']}{_launches(other)}")
-        if row["note"]:
-            lines.append(f"{'':>50}  {row['note']}")
-        for change in row["disagree"]:
-            lines.append(f"{'':>50}  other results: {change}")
-    lines.append("lost: time above roofline and launch floor, per pass; same: the op alone behaves as in the tracker")
-    if told["pass_ms"]:
-        lines.append(
-            f"The best alternatives of the same precision would save about {units.time_ms(told['saving_ms'])} of "
-            f"{units.time_ms(told['pass_ms'])} per pass ({units.percent(told['saving_share'])}), an estimate from "
-            "ops alone."
-        )
-    return "\n".join(lines)
-
-
-def _launches(trial: Mapping[str, Any]) -> str:
-    before, after = trial["launches_before"], trial["launches_after"]
-    if before is None or after is None:
-        return ""
-    return f" ({units.count(before)} launches, then {units.count(after)})"
-
-
-def _shapes(shapes: Sequence[Sequence[int]]) -> str:
-    return " ".join("x".join(map(str, shape)) or "()" for shape in shapes[:2])
-
-
-def _name(op: Op) -> str:
-    return f"{op.op} {_shapes(op.shapes)}"
-
-
-def _row_text(looked: _Looked) -> str:
-    best = looked.best()
-    found = f"{units.ratio(best['factor'])} by {best['change']}" if best else looked.note or "nothing faster"
-    return f"{_name(looked.op)}: lost {units.time_ms(looked.lost_ms)}, {len(looked.trials)} trials, {found}"
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -77,14 +77,18 @@ class Platform:
 
 
 def alternatives(call: Call, platform: Platform) -> list[Alternative]:
-    """Every alternative that the op's arguments allow, each change once, in the order of kinds."""
+    """Every alternative that the op's arguments allow, each change once.
+
+    Equal work that needs no new process comes first, since time may end before the last one.
+    """
     name = base_name(call.op)
-    found: list[Alternative] = []
-    for generate in (_flags, _backends, _layouts, _contiguity, _batch, _precisions):
-        found += generate(name, call, platform)
-    for names, generate_own in _REWRITINGS:
+    found = _contiguity(name, call, platform) + _batch(name, call, platform)
+    for names, generate in _REWRITINGS:
         if name in names:
-            found += generate_own(name, call)
+            found += generate(name, call)
+    found += _layouts(name, call, platform) + _backends(name, call, platform) + _flags(name, call, platform)
+    found += _precisions(name, call, platform)
+    found.sort(key=lambda alternative: alternative.own_process)
     return list({alternative.change: alternative for alternative in found}.values())
 
 
@@ -127,6 +131,17 @@ def _precision_set(name: str, back: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Not torch.backends.mkldnn.flags, which also sets the precision of products."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+@contextlib.contextmanager
 def _cublaslt() -> Iterator[None]:
     choose = torch.backends.cuda.preferred_blas_library
     before = choose()
@@ -162,8 +177,8 @@ def _same(call: Call) -> Thunk:
 def _flags(name: str, call: Call, platform: Platform) -> list[Alternative]:
     found: list[Alternative] = []
     if not platform.on_cuda:
-        if name in CONVOLUTIONS | MATRIX_PRODUCTS and hasattr(torch.backends, "mkldnn"):
-            found.append(Alternative(FLAG, "oneDNN off", _same, lambda: torch.backends.mkldnn.flags(enabled=False)))
+        if name in CONVOLUTIONS | MATRIX_PRODUCTS and hasattr(torch._C, "_set_mkldnn_enabled"):
+            found.append(Alternative(FLAG, "oneDNN off", _same, _without_onednn))
         return found
     if name in CONVOLUTIONS:
         # cuDNN's plan for these arguments is kept once chosen, whatever the flag says later.

@@ -47,7 +47,7 @@ class Call:
     def autocasts(self) -> bool:
         return self.precision in precision.AUTOCAST
 
-    def run(self, **changes: Any) -> Any:
+    def run(self, /, **changes: Any) -> Any:  # an argument of an op may be called self
         """One call, some arguments replaced. Raises whatever the op raises."""
         values = {**self.named, **changes}
         schema = self.function._schema.arguments

@@ -4,7 +4,8 @@ It talks in JSON lines like a worker of a sweep. Every answer has the type of it
 and `retire` when this process should not be used again.
 
     {"do": "hello", "device": "auto", "precision": "fp32", "cudnn_benchmark": false}
-    {"do": "profile", "work": {...}, "seed": 0, "checkouts": {}, "weights": null} -> pass_ms, ops, profiled_ms
+    {"do": "profile", "work": {...}, "seed": 0, "checkouts": {}, "weights": null, "passes_s": 10}
+                                                                   -> pass_ms, ops, profiled_ms, kernel_busy_ms
     {"do": "capture", "keys": [...], "folder": "..."}              -> files by op key, notes by op key
     {"do": "open", "file": "..."}                                  -> alternatives [{change, own_process}]
     {"do": "kernels", "changes": [...], "budget_s": 10}            -> by change ("" = as it is, "cold" = with a cold L2)
@@ -39,7 +40,7 @@ from core.records import WorkKey, from_json, to_json
 from core.trackers.stages import PROFILER_PREFIX
 
 AS_IT_IS, COLD = "", "cold"
-_PASSES, _PASSES_S = 5, 15.0
+_PASSES = 5
 _PROFILE_TRIES = 3
 _PROFILED_MS, _MOST_PROFILED_CALLS = 1.0, 20
 _LONG_MS = 20.0  # such a call meets a cold cache whatever lay in it before, and fills a trace of its own
@@ -118,7 +119,7 @@ class OpWorker:
         call = self.subject.call
         pass_ms: list[float] = []
         start = time.monotonic()
-        while len(pass_ms) < _PASSES + 1 and (len(pass_ms) < 2 or time.monotonic() - start < _PASSES_S):
+        while len(pass_ms) < _PASSES + 1 and (len(pass_ms) < 2 or time.monotonic() - start < order["passes_s"]):
             progress("pass", len(pass_ms))
             self.clock.synchronize()
             begun_ms = self.clock.now_ms()
