@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,10 +43,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield opened
 
 
-def test_the_answer_has_the_agreed_keys_and_claims_nothing_unmeasured(store: Store) -> None:
+def test_the_answer_has_the_agreed_keys_and_its_factors_multiply_to_the_ratio(store: Store) -> None:
     answer = explain(store, "t4", "h200")
     assert set(answer) >= KEYS
-    assert (answer["factors"], answer["findings"], answer["residual"]) == ([], [], None)
+    product = math.prod(factor["ratio"] for factor in answer["factors"]) * answer["residual"]
+    assert product == pytest.approx(answer["measured_ratio"]["value"], rel=1e-9)
+    assert {item["name"] for item in answer["not_assessed"]} == {"cache", "host"}
     assert json.loads(json.dumps(answer, allow_nan=False)) == answer
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 PLAYERS = ("precision", "compute", "clocks", "bandwidth", "cache", "host", "library", "memory")
 DRAWS = 200
+_SAME = 1e-12
 _LEAST_MS = 1e-12  # a mixed coalition may hold no work at all; its log stays finite and cancels in the product
 
 Floats = NDArray[np.float64]
@@ -414,7 +415,7 @@ def _modelled(work: _Work, machines: tuple[Machine, Machine], timed: bool) -> bo
 
 def _ends(drawn: Floats | None, centre: float) -> tuple[float | None, float | None]:
     """The 95 % percentile interval of a factor from draws of its logarithm; it never excludes the factor itself."""
-    if drawn is None or not len(drawn):
-        return None, None
+    if drawn is None or not len(drawn) or np.ptp(drawn) < _SAME:
+        return None, None  # nothing repeats, or every repetition says the same
     low, high = np.quantile(drawn, [0.025, 0.975])
     return math.exp(min(float(low), centre)), math.exp(max(float(high), centre))

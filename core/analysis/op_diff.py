@@ -28,6 +28,8 @@ COLUMNS = (
     "op", "stage", "key", "calls_baseline", "calls_target", "device_ms_baseline", "device_ms_target", "lost_ms",
     "ratio", "roofline_ratio", "floor_ms_baseline", "floor_ms_target", "bound_by_baseline", "bound_by_target",
     "norm_median", "norm_max", "op_class", "kernels_baseline", "kernels_target", "launches_baseline", "launches_target",
+    "flops_baseline", "flops_target", "bytes_baseline", "bytes_target",
+    "by_roofline_ms", "by_norm_ms", "unexplained_ms",
     "only_in", "joined_by", "shapes", "dtypes", "layout", "scalars",
 )  # fmt: skip
 
@@ -41,7 +43,7 @@ def _compact(text: str) -> str:
         return text
 
 
-def _text(value: Any) -> str:
+def key_text(value: Any) -> str:
     """One part of a key as text, equal for a list and for its JSON."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -61,7 +63,7 @@ def _folded(ops: pd.DataFrame) -> dict[Key, dict[str, Any]]:
     """Totals by key, its parts as text. What is unknown in one row of a key is unknown (NaN) in the sum."""
     folded: dict[Key, dict[str, Any]] = {}
     for row in ops.to_dict("records"):
-        key = tuple(_text(row.get(name)) for name in KEY)
+        key = tuple(key_text(row.get(name)) for name in KEY)
         totals = folded.setdefault(key, {**dict.fromkeys(_SUMS, 0.0), "kernels": []})
         for name in _SUMS:
             value = row.get(name)
@@ -127,6 +129,32 @@ def _ratio(numerator: pd.Series, denominator: pd.Series) -> pd.Series:
     return (numerator / denominator).where(usable)
 
 
+def _explained_shares(table: pd.DataFrame) -> pd.DataFrame:
+    """What of each operation's lost time its own roofline explains, what its norm explains beyond that, and the rest.
+
+    The target's time times the hardware ratio is the time that the baseline would have taken: what the roofline ratio
+    moves is explained by it, up to the norm's median what the norm adds; the rest is unexplained (negative: better than
+    both). An operation of one side, or without a roofline ratio, is unexplained whole.
+    """
+    lost, target_ms = table["lost_ms"], table["device_ms_target"]
+    by_roofline = ((table["roofline_ratio"] - 1) * target_ms).where(table["only_in"] == "both").fillna(0.0)
+    by_norm = ((table["norm_median"] - table["roofline_ratio"]) * target_ms).where(table["norm_median"].notna(), 0.0)
+    by_norm = by_norm.fillna(0.0)
+    unexplained = lost - by_roofline - by_norm
+    return pd.DataFrame({
+        "by_roofline_ms": by_roofline.where(lost.notna()), "by_norm_ms": by_norm.where(lost.notna()),
+        "unexplained_ms": unexplained,
+    })
+
+
+def explained_sums(table: pd.DataFrame) -> dict[str, float | None]:
+    """lost_ms of all operations, and how much of it roofline and norm explain, in ms; None where nobody timed them."""
+    names = ("lost_ms", "by_roofline_ms", "by_norm_ms", "unexplained_ms")
+    if not len(table) or table["lost_ms"].isna().all():
+        return dict.fromkeys(names)
+    return {name: float(table[name].sum()) for name in names}
+
+
 def op_diff(
     baseline_ops: pd.DataFrame,
     target_ops: pd.DataFrame,
@@ -171,6 +199,7 @@ def op_diff(
     table["norm_median"] = pd.Series([own.median if own else None for own in found], index=table.index, dtype=float)
     table["norm_max"] = pd.Series([own.max if own else None for own in found], index=table.index, dtype=float)
     table["key"] = ["|".join(parts) for parts in zip(*(table[name] for name in KEY), strict=True)]
+    table[["by_roofline_ms", "by_norm_ms", "unexplained_ms"]] = _explained_shares(table)
     order = table["lost_ms"].abs().sort_values(ascending=False, na_position="last", kind="stable").index
     return table.loc[order, list(COLUMNS)].reset_index(drop=True)
 

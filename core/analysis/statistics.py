@@ -139,6 +139,25 @@ def median_interval(
     return Interval(value, low, high, kind, sum(samples.size for samples in processes), len(processes))
 
 
+def log_ratio_draws(
+    baseline_by_process: Sequence[ArrayLike],
+    target_by_process: Sequence[ArrayLike],
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Floats | None:
+    """Bootstrap draws of log(baseline time / target time), shape (resamples,); None where there is no interval.
+
+    Raises ValueError where a side has no sample, or a time that is not a positive number.
+    """
+    sides = _processes(baseline_by_process), _processes(target_by_process)
+    kind = _kind(sides)
+    if kind is None:
+        return None
+    generator = np.random.default_rng(seed)
+    drawn = [np.log(_bootstrap(side, resamples, kind == "between-process", generator)) for side in sides]
+    return drawn[0] - drawn[1]
+
+
 def ratio_interval(
     baseline_by_process: Sequence[ArrayLike],
     target_by_process: Sequence[ArrayLike],
@@ -156,10 +175,9 @@ def ratio_interval(
     log_ratio = math.log(median_ms(sides[0])) - math.log(median_ms(sides[1]))
     kind = _kind(sides)
     low = high = None
-    if kind:
-        generator = np.random.default_rng(seed)
-        drawn = [np.log(_bootstrap(side, resamples, kind == "between-process", generator)) for side in sides]
-        ends = _percentiles(drawn[0] - drawn[1], log_ratio)
+    drawn = log_ratio_draws(baseline_by_process, target_by_process, resamples, seed)
+    if drawn is not None:
+        ends = _percentiles(drawn, log_ratio)
         low, high = math.exp(ends[0]), math.exp(ends[1])
     repetitions = [sum(samples.size for samples in side) for side in sides]
     return RatioInterval(

@@ -1,7 +1,6 @@
-"""Why two measured sides differ: ratio with interval, theory, norm, verdict, and where the time went.
+"""Why two measured sides differ: ratio with interval, theory, norm, verdict, factors, findings, and where time went.
 
-Same answer object as `two.explain_two`. Factors, findings and residual are empty: nothing is
-attributed before evidence for it is measured.
+Same answer object as `two.explain_two`.
 """
 from __future__ import annotations
 
@@ -12,11 +11,14 @@ import numpy as np
 import pandas as pd
 
 from core import units
+from core.analysis.factors import Factors, factors
+from core.analysis.findings import LIMIT_OF_SETTING, Ablation, Evidence, Finding, Trial, findings, lone_difference
 from core.analysis.norms import NORM_PRECISIONS, Norm, workload_norm
-from core.analysis.op_diff import op_diff, stage_diff
+from core.analysis.op_diff import explained_sums, op_diff, stage_diff
 from core.analysis.roofline import Ceilings, roofline, roofline_ratio, spec_ceilings, stages_from_ops
+from core.analysis.statistics import log_ratio_draws
 from core.analysis.theory import expected_ratios
-from core.answers import sentences
+from core.answers import evidence, sentences
 from core.answers.compare import (
     Compared,
     assumptions,
@@ -39,6 +41,7 @@ from core.answers.matching import (
     main_pair,
     match,
     setting_dict,
+    wall_ms_by_process,
     work_dict,
     work_in_words,
 )
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
 
 OP_ROWS = 200
 OTHER_OPS = "(other operations)"
+SAME_WORK = 0.01
+"""Counted work follows from the workload alone: from this relative difference on, two sides did not do the same."""
 _ENVIRONMENT = (
     "torch", "cuda", "cudnn", "driver", "python", "os", "platform", "cpu", "cores", "ram_bytes", "sm_count",
     "memory_bytes", "max_sm_clock_mhz", "max_memory_clock_mhz", "power_limit_w", "ecc", "mig", "pcie_generation",
@@ -71,9 +76,36 @@ def explain(
     pairs, left_out = without_emulated(found, left, right, filters)
     if not pairs:
         return json_value(_not_comparable(left, right, found, left_out))
-    chosen = main_pair(pairs)
+    chosen = _main_pair(pairs)
     others = [pair for pair in pairs if pair is not chosen]
+    unlike = _other_work(*chosen)
+    if unlike is not None:
+        return json_value(_not_comparable(left, right, found, left_out, [unlike]))
     return json_value(_explained(left, right, compared([chosen])[0], others))
+
+
+def _main_pair(pairs: Sequence[tuple[Cell, Cell]]) -> tuple[Cell, Cell]:
+    """The main pair; at its size and in its precisions one with operation tables on both sides goes before it."""
+    chosen = main_pair(pairs)
+    alike = [
+        pair for pair in pairs
+        if pair[0].size == chosen[0].size
+        and all(a.first["precision"] == b.first["precision"] for a, b in zip(pair, chosen, strict=True))
+        and all(any(line["has_ops"] for line in cell.lines) for cell in pair)
+    ]
+    return main_pair(alike) if alike else chosen
+
+
+def _other_work(baseline: Cell, target: Cell) -> str | None:
+    """Why two cells of one work key did not do the same work after all, by what was counted; None where they did."""
+    counted = [_stage_table(cell)["flops"] for cell in (baseline, target)]
+    if any(column.isna().any() or not len(column) for column in counted):
+        return None
+    left, right = (float(column.sum()) for column in counted)
+    if not left or not right or abs(left / right - 1) <= SAME_WORK:
+        return None
+    return (f"{units.flops(left)} were counted on the baseline and {units.flops(right)} on the target under one work "
+            "key: the two sides did not do the same work")
 
 
 def _explained(
@@ -81,7 +113,8 @@ def _explained(
 ) -> dict[str, Any]:
     cards = card_of(pair.baseline), card_of(pair.target)
     ceilings = _ceilings(cards[0], pair.baseline), _ceilings(cards[1], pair.target)
-    ops = _ops(pair.baseline), _ops(pair.target)
+    found_ops = _ops(pair.baseline), _ops(pair.target)
+    ops = found_ops[0][0], found_ops[1][0]
     differing = _op_table(ops, ceilings, pair)
     stages, floors = _stages(pair, ops, ceilings)
     found_norm = _norm(differing, pair)
@@ -89,7 +122,10 @@ def _explained(
     expected["roofline"] = roofline_ratio(*floors)
     expected["roofline_of"] = ("operations" if _both(ops) else "stages") if expected["roofline"] else None
     labels = labels_of(pair)
+    read = _evidence(pair, labels, ops, differing, stages)
+    causes = findings(read)
     said = assumptions(left, right, [pair])
+    said += [note for _, note in found_ops if note]
     said += [f"No op table on the {name}: measure it with `run --ops all` to see operations."
              for name, table in (("baseline", ops[0]), ("target", ops[1])) if table is None]
     if found_norm:
@@ -107,16 +143,18 @@ def _explained(
         "verdict": pair.verdict.name,
         "verdict_reason": pair.verdict.reason,
         "readings": [],
-        "factors": [],
-        "residual": None,
-        "findings": [],
+        **_factor_parts(read.factors),
+        "findings": [cause.as_dict() for cause in causes],
+        "explained_ms": explained_sums(differing) if differing is not None else None,
+        "ladder": [_rung(ablation) for ablation in read.ablations],
+        "microscope": [_trial_row(trial) for trial in read.trials],
         "not_comparable_because": [],
         "assumptions": said,
         "headline": sentences.headline(
             *labels, ratio=pair.ratio.value, readings=expected["readings"], verdict=pair.verdict.name,  # type: ignore[arg-type]
             reason=pair.verdict.reason, low=pair.ratio.low, high=pair.ratio.high,
             found_norm=found_norm.as_dict() if found_norm else None,
-        ),
+        ) + _cause_sentence(causes),
         "conditions": _conditions(pair),
         "stages": stages,
         "op_diff": _op_rows(differing),
@@ -129,18 +167,125 @@ def _explained(
     }
 
 
+def _evidence(
+    pair: Compared, labels: tuple[str, str], ops: tuple[pd.DataFrame | None, pd.DataFrame | None],
+    differing: pd.DataFrame | None, stages: Sequence[Mapping[str, Any]],
+) -> Evidence:
+    """Everything that the rules read, the factors among it."""
+    sides = [
+        evidence.side(cell, label, table)
+        for cell, label, table in zip((pair.baseline, pair.target), labels, ops, strict=True)
+    ]
+    lone = None
+    if evidence.same_machine(*sides):
+        lone = lone_difference(setting_dict(pair.baseline.first), setting_dict(pair.target.first))
+    limit = LIMIT_OF_SETTING.get(lone[0]) if lone else None
+    samples = wall_ms_by_process([pair.baseline, pair.target])
+    by_process = samples[id(pair.baseline)], samples[id(pair.target)]
+    return Evidence(
+        sides[0], sides[1], pair.ratio.value, pair.verdict.name, pair.verdict.reason, pair.expected.verdict_ratios,
+        factors(
+            _work_rows(differing, stages, limit), *evidence.machines(pair, ops), pair.ratio.value,
+            log_ratio_draws(*by_process), limit,
+        ),
+        differing, tuple(evidence.ablations(pair)), tuple(evidence.trials(pair, ops)), lone[0] if lone else None,
+        evidence.options_of(pair.baseline.first),
+    )
+
+
+def _work_rows(
+    differing: pd.DataFrame | None, stages: Sequence[Mapping[str, Any]], limit: str | None
+) -> pd.DataFrame:
+    """The work as operations where both sides timed them, else as stages.
+
+    What the host or the allocator loses lies between the kernels: under a limit of those the stages show it.
+    """
+    if differing is not None and limit not in ("host", "memory"):
+        times = differing[["device_ms_baseline", "device_ms_target"]].sum()
+        if (times > 0).all():
+            return _not_beyond_stages(differing, stages)
+    names = ("flops", "bytes", "launches", "calls")
+    return pd.DataFrame(
+        [
+            {"stage": row["name"], "only_in": row["only_in"],
+             **{f"{name}_{side}": row[f"{name}_{side}"] for side in ("baseline", "target") for name in names},
+             **{f"device_ms_{side}": row[f"{side}_ms"] for side in ("baseline", "target")}}
+            for row in stages
+        ],
+        columns=["stage", "only_in", *(f"{name}_{side}" for side in ("baseline", "target")
+                                       for name in (*names, "device_ms"))],
+    )
+
+
+def _not_beyond_stages(differing: pd.DataFrame, stages: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Operations whose times sum to no more than their stage took while it was timed.
+
+    A profiled pass may be slower than the timed ones (other kernels, kernels side by side); the ratio is of those.
+    """
+    scaled = differing.copy()
+    for side in ("baseline", "target"):
+        column = f"device_ms_{side}"
+        timed = {row["name"]: row[f"{side}_ms"] for row in stages}
+        summed = differing.groupby("stage")[column].sum()
+        share = {name: min(1.0, timed[name] / total) for name, total in summed.items()
+                 if timed.get(name) and total > 0}
+        scaled[column] = differing[column] * differing["stage"].map(share).fillna(1.0)
+    return scaled
+
+
+def _factor_parts(found: Factors | None) -> dict[str, Any]:
+    if found is None:
+        return {
+            "factors": [], "not_assessed": [], "residual": None, "residual_interval": None, "modelled_by": None,
+        }
+    return {
+        "factors": found.as_dicts(),
+        "not_assessed": [{"name": item.name, "reason": item.reason} for item in found.not_assessed],
+        "residual": found.residual,
+        "residual_interval": {"low": found.residual_low, "high": found.residual_high},
+        "modelled_by": found.modelled_by,
+    }
+
+
+def _rung(ablation: Ablation) -> dict[str, Any]:
+    """One ablation of the ladder: the slower value of a setting against the other one, on one board."""
+    return {
+        "setting": ablation.setting, "with": ablation.with_, "without": ablation.without, "ratio": ablation.ratio,
+        "low": ablation.low, "high": ablation.high, "gpu": ablation.gpu, "on_side": ablation.on_side,
+        "runs": list(ablation.runs), "outputs": ablation.outputs,
+    }
+
+
+def _trial_row(trial: Trial) -> dict[str, Any]:
+    return {
+        "op": trial.op, "stage": trial.stage, "change": trial.change, "factor": trial.factor,
+        "before_ms": trial.before_ms, "after_ms": trial.after_ms, "calls": trial.calls, "saved_ms": trial.saved_ms,
+        "kernels_before": list(trial.kernels_before), "kernels_after": list(trial.kernels_after), "gpu": trial.gpu,
+        "on_side": trial.on_side, "reproduced": trial.reproduced, "max_abs_diff": trial.max_abs_diff,
+    }
+
+
+def _cause_sentence(causes: Sequence[Finding]) -> str:
+    """One more sentence of the headline: the first cause for which there is evidence of this gap."""
+    shown = [cause for cause in causes if cause.evidence != "possible"]
+    first = next((cause for cause in shown if not cause.is_the_pair), next(iter(shown), None))
+    return "" if first is None else f" {sentences.cause(first.cause, first.evidence, first.side, first.as_dict())}"
+
+
 def _not_comparable(
-    left: Side, right: Side, found: Matching, left_out: Sequence[Mapping[str, Any]]
+    left: Side, right: Side, found: Matching, left_out: Sequence[Mapping[str, Any]],
+    reasons: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    reasons = why_nothing(left, right, found, left_out)
+    reasons = list(reasons or why_nothing(left, right, found, left_out))
     cells = [next(iter(cells_of(side)), None) for side in (left, right)]
     cards = [card_of(cell) if cell else None for cell in cells]
     return {
         "origin": "measured", "baseline": side_dict(left), "target": side_dict(right), "workload": None,
         "precision": None, "measured_ratio": {"value": None, "low": None, "high": None, "interval": None},
         "expected": expected_ratios(cards[0], cards[1]).as_dict(), "norm": None, "verdict": "not_comparable",
-        "verdict_reason": None, "readings": [], "factors": [], "residual": None, "findings": [],
-        "not_comparable_because": reasons, "assumptions": [*left.assumptions, *right.assumptions],
+        "verdict_reason": None, "readings": [], **_factor_parts(None), "findings": [], "explained_ms": None,
+        "ladder": [], "microscope": [], "not_comparable_because": reasons,
+        "assumptions": [*left.assumptions, *right.assumptions],
         "headline": sentences.not_comparable(left.label, right.label, reasons), "conditions": None, "stages": [],
         "op_diff": [], "environment": [], "n": {"baseline": 0, "target": 0, "boards": 0}, "other_cells": [],
     }
@@ -198,12 +343,31 @@ def _ceilings(card: Gpu | None, cell: Cell) -> Ceilings:
     return spec_ceilings(card if precision in SPEC_PRECISIONS else None, precision)
 
 
-def _ops(cell: Cell) -> pd.DataFrame | None:
-    """The op table of the first worker process that has one."""
+def _ops(cell: Cell) -> tuple[pd.DataFrame | None, str | None]:
+    """The op table of a cell, and what must be said about it.
+
+    A profiled pass can stay blind (operations without device times). Then an older table of the same work and setting
+    on the same card type serves, and its run is named: kernels follow from these, the timed samples stay the cell's.
+    """
     from core.store import queries
 
     seq = next((int(line["seq"]) for line in cell.lines if line["has_ops"]), None)
-    return None if seq is None else queries.ops(cell.side.store, cell.run_id, seq)
+    own = None if seq is None else queries.ops(cell.side.store, cell.run_id, seq)
+    if own is not None and own["device_ms"].notna().any():
+        return own, None
+    every = queries.cells(cell.side.store, gpu_key=_gpu_key(cell)) if _gpu_key(cell) else None
+    if every is None or cell.side.kind == "file":
+        return own, None
+    other = every[
+        (every["work_key"] == cell.work_key) & (every["setting_key"] == cell.setting_key) & every["has_ops"]
+        & (every["method"] == cell.method) & (every["run_id"] != cell.run_id) & (every["status"] == "ok")
+    ].sort_values("started_at", ascending=False)
+    for line in records(other.head(4)):
+        table = queries.ops(cell.side.store, line["run_id"], int(line["seq"]))
+        if table["device_ms"].notna().any():
+            return table, (f"Operations in {cell.first['precision']} are those of run {line['run_id']}, the same work, "
+                           f"setting and card: the profile of {cell.run_id} gave no device times.")
+    return own, None
 
 
 def _both(ops: tuple[pd.DataFrame | None, pd.DataFrame | None]) -> bool:

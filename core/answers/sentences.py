@@ -222,3 +222,30 @@ def not_comparable(baseline: str, target: str, reasons: Sequence[str]) -> str:
     """The one sentence of an answer without a ratio."""
     sides = f"Two figures of {the(target)}" if baseline == target else capital(f"{the(baseline)} and {the(target)}")
     return f"{sides} cannot be compared: {'; '.join(reasons)}."
+
+
+def size(effect: Mapping[str, Any], side: str) -> str:
+    """The effect of a finding as what it does to the side that it slows: "3.20x", "1.00x to 2.70x", "an unknown part".
+
+    `effect`: of a finding, a part of baseline time / target time with value, low, high.
+    """
+    ends = [effect["low"], effect["high"]]
+    value = effect["value"]
+    if side == "target":
+        ends = [None if end is None else (1 / end if end else None) for end in reversed(ends)]
+        value = None if value is None else 1 / value
+    if value is not None:
+        return units.ratio(value)
+    if ends[1] is None:
+        return "a part of unknown size"
+    low = 1.0 if ends[0] is None else ends[0]
+    return f"up to {units.ratio(ends[1])}" if low <= 1 + _EQUAL else units.ratio_interval(low, ends[1])
+
+
+GRADE_WORDS: dict[str, str] = {"proved": "Proved", "observed": "Observed", "possible": "Possible"}
+"""The evidence of a finding at the beginning of a sentence."""
+
+
+def cause(name: str, evidence: str, side: str, finding: Mapping[str, Any]) -> str:
+    """One cause in a sentence, with its grade and its size."""
+    return f"{GRADE_WORDS[evidence]}: {name}, worth {size(finding['effect'], side)} on the {side}."

@@ -1,0 +1,348 @@
+"""What the stored runs know about one gap, in the shapes that factors and findings read.
+
+Numbers of the model come from measured ceilings where both boards have them by the same metric, else from data sheets;
+never one side of each. Ablations are cells of one board with the same work that differ in exactly one setting.
+"""
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from core.analysis.factors import Machine, Value
+from core.analysis.findings import Ablation, Side, Trial, handicap_parts, lone_difference
+from core.analysis.op_diff import KEY
+from core.analysis.statistics import ratio_interval
+from core.answers.compare import Compared, card_of
+from core.answers.json_values import json_value, records
+from core.answers.matching import Cell, cells_of, setting_dict, wall_ms_by_process
+from core.answers.selection import Side as Selected
+from core.answers.selection import newest_cells
+from core.gpus import PRECISIONS as SPEC_PRECISIONS
+from core.gpus import Gpu, peak_tflops
+
+if TYPE_CHECKING:
+    from core.store import Store
+
+MOST_ABLATIONS = 40
+MOST_CLOCK_SAMPLES = 200
+_SAME_SOFTWARE = ("torch", "cuda", "cudnn", "driver")
+
+
+def header_of(cell: Cell) -> dict[str, Any]:
+    """The run header of a cell as plain values, `settings` taken apart."""
+    from core.store import queries
+
+    found = json_value(records(queries.run_header(cell.side.store, cell.run_id)))[0]
+    return {**found, "settings": json.loads(found["settings"]) if found["settings"] else {}}
+
+
+def samples_of(cell: Cell) -> pd.DataFrame:
+    from core.store import queries
+
+    return queries.samples(cell.side.store, cell.run_id, cell.seqs)
+
+
+def _numbers(values: pd.Series) -> list[float]:
+    return [float(value) for value in pd.to_numeric(values, errors="coerce").dropna()]
+
+
+# --- the model's numbers ---------------------------------------------------------------------------------------------
+
+
+def machines(pair: Compared, ops: Sequence[pd.DataFrame | None]) -> tuple[Machine, Machine]:
+    """What the model knows of both sides. `ops`: their operation tables, for the launches of a host-bound side."""
+    cells = pair.baseline, pair.target
+    ceilings = [_ceilings(cell) for cell in cells]
+    both = set(ceilings[0]) & set(ceilings[1])
+    left, right = (
+        _machine(cell, {key: found[key] for key in both}, table)
+        for cell, found, table in zip(cells, ceilings, ops, strict=True)
+    )
+    return left, right
+
+
+def _ceilings(cell: Cell) -> dict[tuple[str, str], Value]:
+    """(metric, precision) -> what this board measured, the newest run of it; a product at the maximum clock."""
+    from core.store import queries
+
+    found = queries.ceilings(cell.side.store)
+    own = found[found["uuid_hash"].isin(cell.boards)]
+    highest = header_of(cell)["max_sm_clock_mhz"]
+    result: dict[tuple[str, str], Value] = {}
+    for row in json_value(records(own)):
+        value, samples = row["value"], tuple(row["samples"] or ())
+        scale = 1.0
+        if row["metric"] == "gemm" and row["clock_mhz"] and highest:
+            # At the maximum clock, so that what a lower clock took is the factor clocks and nothing else.
+            scale = highest / row["clock_mhz"]
+        name = str(row["metric"]), str(row["precision"] or "")
+        if row["metric"].endswith("_by_size") and name in result and result[name].value > value:
+            continue
+        result[name] = Value(value * scale, "measured ceiling of this board", "observed",
+                             tuple(sample * scale for sample in samples))
+    return result
+
+
+def _machine(cell: Cell, ceilings: Mapping[tuple[str, str], Value], ops: pd.DataFrame | None) -> Machine:
+    card, run = card_of(cell), header_of(cell)
+    setting = setting_dict(cell.first)
+    handicap = handicap_parts(setting["handicap"])
+    gains = _gains(card, str(setting["precision"]), ceilings, json_value(cell.first["execution_path"]))
+    return Machine(
+        fp32_tflops=_compute(card, run, ceilings, handicap), matmul_gain=gains[0], convolution_gain=gains[1],
+        clock_share=_clock_share(cell, run),
+        bandwidth_gb_s=ceilings.get(("copy", "")) or _sheet(card.memory_bandwidth_gb_s if card else None),
+        cache_bytes=_read(run["l2_bytes"]), cache_gb_s=ceilings.get(("copy_by_size", "")),
+        launch_us=_launch(cell, ceilings, handicap, ops), stall_ms=_stall(cell),
+    )
+
+
+def _sheet(value: float | None) -> Value | None:
+    return None if value is None else Value(value, "data sheet")
+
+
+def _read(value: float | None) -> Value | None:
+    return None if value is None else Value(float(value), "driver", "observed")
+
+
+def _compute(
+    card: Gpu | None, run: Mapping[str, Any], ceilings: Mapping[tuple[str, str], Value], handicap: Mapping[str, str]
+) -> Value | None:
+    """FP32 rate of the SMs in use, at the maximum clock."""
+    value = ceilings.get(("gemm", "fp32")) or _sheet(card.fp32_tflops if card else None)
+    whole, shown = (card.sm_count if card else None), run["sm_count"]
+    if value is None:
+        return None
+    if value.evidence == "possible" and whole and shown and shown < whole:
+        value = replace(value, value=value.value * shown / whole, source=f"data sheet, {shown} of {whole} SMs")
+    used = handicap.get("sm_count", "")
+    if used.isdecimal() and shown:
+        share = int(used) / shown
+        value = replace(value, value=value.value * share, source=f"{value.source}, {used} of {shown} SMs",
+                        evidence="observed", samples=tuple(sample * share for sample in value.samples))
+    return value
+
+
+def _gains(
+    card: Gpu | None, precision: str, ceilings: Mapping[tuple[str, str], Value], path: Any
+) -> tuple[Value | None, Value | None]:
+    """Rate over FP32 of matrix products and of convolutions in one precision setting."""
+    grade = "observed" if path and path != "{}" else "possible"
+    names = ("fp32", "tf32") if precision == "default" else (precision, precision)
+    gains: list[Value | None] = []
+    for name in names:
+        measured = ceilings.get(("gemm", name)), ceilings.get(("gemm", "fp32"))
+        if name == "fp32":
+            gains.append(Value(1.0, "FP32 itself", grade))
+        elif measured[0] and measured[1]:
+            gains.append(Value(measured[0].value / measured[1].value, "measured products", "observed"))
+        elif card is None or name not in SPEC_PRECISIONS:
+            gains.append(None)
+        else:
+            peaks = peak_tflops(card, name), peak_tflops(card, "fp32")
+            known = peaks[0] is not None and peaks[1] is not None
+            gains.append(Value(peaks[0].value / peaks[1].value, "data sheet", grade)  # type: ignore[union-attr]
+                         if known else None)
+    return gains[0], gains[1]
+
+
+def _clock_share(cell: Cell, run: Mapping[str, Any]) -> Value | None:
+    highest, clocks = run["max_sm_clock_mhz"], _numbers(samples_of(cell)["sm_clock_mhz"])
+    if not highest or not clocks:
+        return None
+    shares = [clock / highest for clock in clocks]
+    return Value(median(shares), "recorded while timed", "observed", tuple(shares[:MOST_CLOCK_SAMPLES]))
+
+
+def _launch(
+    cell: Cell, ceilings: Mapping[tuple[str, str], Value], handicap: Mapping[str, str], ops: pd.DataFrame | None
+) -> Value | None:
+    """Time between two launches: measured, or of a pass that only waits for its host wall time over launches."""
+    from core.analysis.findings import HOST_BOUND
+
+    delay_us = float(handicap.get("launch_delay_us", 0) or 0)
+    rate = ceilings.get(("op_rate", ""))
+    if rate is not None:
+        return Value(1e3 / rate.value + delay_us, "measured rate of the smallest operation", "observed")
+    busy, wall = cell.middle("kernel_busy_ms"), cell.middle("wall_median_ms")
+    launches = 0.0 if ops is None else float(pd.to_numeric(ops["launches"], errors="coerce").sum())
+    if not busy or not wall or busy / wall >= HOST_BOUND or not launches:
+        return None
+    return Value(wall * 1e3 / launches, "wall time over launches of a host-bound pass", "observed")
+
+
+def _stall(cell: Cell) -> Value | None:
+    retries = cell.middle("alloc_retries")
+    return Value(0.0, "no allocator retry", "observed") if retries == 0 else None
+
+
+# --- the rules' facts ------------------------------------------------------------------------------------------------
+
+
+def side(cell: Cell, label: str, ops: pd.DataFrame | None) -> Side:
+    """What is recorded about one measured side."""
+    run, samples, row = header_of(cell), samples_of(cell), json_value(dict(cell.first))
+    share = _clock_share(cell, run)
+    settings = run["settings"]
+    reserved, peak = cell.middle("reserved_bytes"), cell.middle("peak_bytes")
+    retries = cell.middle("alloc_retries")
+    return Side(
+        label=label, card=card_of(cell), device_type=row["device_type"], precision=row["precision"],
+        time_ms=cell.middle("wall_median_ms"), samples_ms=tuple(_numbers(samples["wall_ms"])),
+        first_call_ms=row["first_call_ms"], kernel_busy_ms=cell.middle("kernel_busy_ms"),
+        event_ms=cell.middle("event_median_ms"), clock_share=share.value if share else None,
+        throttle_bits=tuple(int(value) for value in _numbers(samples["throttle_bits"])),
+        alloc_retries=None if retries is None else int(retries),
+        reserved_bytes=None if reserved is None else int(reserved), peak_bytes=None if peak is None else int(peak),
+        setting=setting_dict(cell.first),
+        path=json.loads(row["execution_path"]) if row["execution_path"] else {}, run=run,
+        threads=settings.get("threads"), sdp_enabled=settings.get("sdp_enabled"), ops=ops,
+    )
+
+
+def same_machine(left: Side, right: Side) -> bool:
+    """One board under one software: what then differs is a setting, and nothing else."""
+    return left.run["uuid_hash"] == right.run["uuid_hash"] and all(
+        left.run.get(name) == right.run.get(name) for name in _SAME_SOFTWARE
+    )
+
+
+def options_of(row: Mapping[str, Any]) -> str:
+    """The options of `run` that repeat the work of a cell."""
+    found = json_value(dict(row))
+    variant = f":{found['variant']}" if found["variant"] else ""
+    parts = [f"--tracker {found['tracker']}{variant}"]
+    if found["height"] and found["width"]:
+        size = found["height"] if found["height"] == found["width"] else f"{found['height']}x{found['width']}"
+        parts.append(f"--resolution {size}")
+    parts += [f"--{name} {found[name]}" for name in ("frames", "points") if found[name]]
+    if found["batch"] not in (None, 1):
+        parts.append(f"--batch {found['batch']}")
+    return " ".join(parts)
+
+
+# --- ablations -------------------------------------------------------------------------------------------------------
+
+
+def ablations(pair: Compared) -> list[Ablation]:
+    """Pairs of cells on one board with this work that differ in one setting; the compared pair itself first."""
+    stores = list({id(cell.side.store): cell.side.store for cell in (pair.baseline, pair.target)}.values())
+    compared = {(cell.run_id, cell.setting_key) for cell in (pair.baseline, pair.target)}
+    sides = {board: name for cell, name in ((pair.target, "target"), (pair.baseline, "baseline"))
+             for board in cell.boards}
+    found: list[tuple[Cell, Cell, str, str, str]] = []
+    for store in stores:
+        for group in _boards(store, pair.baseline):
+            for i, one in enumerate(group):
+                for other in group[i + 1:]:
+                    difference = lone_difference(setting_dict(one.first), setting_dict(other.first))
+                    if difference and _about(one, other, pair) and _one_software(one, other):
+                        found.append((one, other, *difference))
+    found.sort(key=lambda item: (
+        {(item[0].run_id, item[0].setting_key), (item[1].run_id, item[1].setting_key)} != compared,
+        not item[0].boards <= set(sides), item[2],
+    ))
+    return [_ablation(*item, sides, compared) for item in found[:MOST_ABLATIONS]]
+
+
+def _about(one: Cell, other: Cell, pair: Compared) -> bool:
+    """Whether an ablation has a setting of this gap on one of its ends."""
+    return bool({one.setting_key, other.setting_key} & {pair.baseline.setting_key, pair.target.setting_key})
+
+
+def _one_software(one: Cell, other: Cell) -> bool:
+    return all(json_value(one.first[name]) == json_value(other.first[name]) for name in _SAME_SOFTWARE)
+
+
+def _boards(store: Store, like: Cell) -> Iterable[list[Cell]]:
+    """The newest cells of this work by board."""
+    from core.store import queries
+
+    everything = queries.cells(store)
+    same = everything[
+        (everything["work_key"] == like.work_key) & (everything["method"] == like.method)
+        & (everything["status"] == "ok") & everything["origin"].isin(("measured", "imported"))
+    ]
+    for _, lines in same.groupby("uuid_hash"):
+        lines = newest_cells(lines)
+        yield cells_of(replace_lines(like.side, lines, store))
+
+
+def replace_lines(like: Selected, lines: pd.DataFrame, store: Store) -> Selected:
+    """A side of other cells, in their own store."""
+    return replace(like, lines=lines, failed=lines.iloc[0:0], store=store)
+
+
+def _ablation(
+    one: Cell, other: Cell, setting: str, left: str, right: str, sides: Mapping[str, str],
+    compared: set[tuple[str, str]],
+) -> Ablation:
+    samples = wall_ms_by_process([one, other])
+    ratio = ratio_interval(samples[id(one)], samples[id(other)])
+    slower_first = ratio.value >= 1 if not setting.startswith("handicap") else right == "none" or left != "none"
+    if not slower_first:
+        one, other, left, right = other, one, right, left
+        ratio = ratio_interval(samples[id(one)], samples[id(other)])
+    board = next(iter(one.boards))
+    return Ablation(
+        setting=setting, without=right, with_=left, ratio=ratio.value, low=ratio.low, high=ratio.high, board=board,
+        gpu=str(one.first["gpu_label"]), on_side=sides.get(board), runs=(one.run_id, other.run_id),
+        is_this_pair={(one.run_id, one.setting_key), (other.run_id, other.setting_key)} == compared,
+        outputs=_outputs(one, other),
+    )
+
+
+def _outputs(one: Cell, other: Cell) -> str:
+    """Whether both computed the same, as far as a drift was recorded."""
+    drifts = [json_value(cell.first["drift"]) for cell in (one, other)]
+    known = [text for text in drifts if text]
+    return f"drift of outputs {known[0]}" if known else "outputs not compared"
+
+
+# --- single operations -----------------------------------------------------------------------------------------------
+
+
+def trials(pair: Compared, ops: Sequence[pd.DataFrame | None]) -> list[Trial]:
+    """Operations that the microscope tried on a board of this gap, joined with the operation tables of both sides."""
+    from core.store import queries
+
+    found: list[Trial] = []
+    for cell, name, table in ((pair.baseline, "baseline", ops[0]), (pair.target, "target", ops[1])):
+        runs = queries.runs(cell.side.store)
+        for run_id in runs.loc[runs["uuid_hash"].isin(cell.boards), "run_id"]:
+            for row in json_value(records(queries.op_trials(cell.side.store, run_id))):
+                found.append(_trial(row, name, str(cell.first["gpu_label"]), table))
+    seen: dict[tuple[Any, ...], Trial] = {}
+    for trial in found:  # one board on both sides: the side whose table holds the operation keeps it
+        key = trial.op, trial.stage, trial.change, trial.before_ms, trial.after_ms
+        if key not in seen or seen[key].on_side is None:
+            seen[key] = trial
+    return sorted(seen.values(), key=lambda trial: -trial.saved_ms)
+
+
+def _trial(row: Mapping[str, Any], side_name: str, gpu: str, table: pd.DataFrame | None) -> Trial:
+    match = None if table is None else _row_of(row, table)
+    calls = int(match["calls"]) if match is not None and match["calls"] else int(row["calls"] or 1)
+    return Trial(
+        op=row["op"], stage=row["stage"], change=row["change"], before_ms=median(row["before_ms"]),
+        after_ms=median(row["after_ms"]), calls=calls, kernels_before=tuple(row["kernels_before"] or ()),
+        kernels_after=tuple(row["kernels_after"] or ()), on_side=side_name if match is not None else None, gpu=gpu,
+        reproduced=row["reproduced"], max_abs_diff=row["max_abs_diff"],
+    )
+
+
+def _row_of(trial: Mapping[str, Any], table: pd.DataFrame) -> Mapping[str, Any] | None:
+    """The operation of a table that a trial took out: the same key, and not by other kernels."""
+    from core.analysis.op_diff import key_text
+
+    wanted = [key_text(trial.get(name)) for name in KEY]
+    for row in json_value(records(table)):
+        if [key_text(row.get(name)) for name in KEY] == wanted:
+            ran, tried = set(row["kernels"] or ()), set(trial["kernels_before"] or ())
+            return row if not ran or not tried or ran & tried else None
+    return None
