@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -122,6 +123,82 @@ def test_norm_softmax_reduction_and_interpolation_follow_their_formulas() -> Non
     assert count(lambda: torch.ones(4, 10).sum(dim=1)).other_flops == 40
     enlarged = count(lambda: F.interpolate(torch.ones(1, 1, 2, 2), size=(4, 4), mode="bilinear", align_corners=False))
     assert enlarged.other_flops == 16 * 7
+
+
+def test_a_3d_convolution_meets_its_filter_at_every_place_of_time_and_space() -> None:
+    # 4x8x8, kernel 3, padding 1, stride 2: 2x4x4 places
+    work = count(lambda: F.conv3d(torch.ones(1, 2, 4, 8, 8), torch.ones(6, 2, 3, 3, 3), None, 2, 1))
+    assert work.flops == 2 * (6 * 2 * 4 * 4) * (2 * 27)
+
+
+def test_an_einsum_counts_as_the_product_that_it_is() -> None:
+    # the 4D correlation of one guess: 49 x 49 pairs of 128 channels, for 3 points
+    work = count(lambda: torch.einsum("nic,njc->nij", torch.ones(3, 49, 128), torch.ones(3, 49, 128)))
+    assert work.flops == 2 * 3 * 49 * 49 * 128
+    assert work.coverage == 1
+
+
+def test_sampling_in_space_and_time_reads_eight_neighbours() -> None:
+    volume, grid = torch.ones(1, 2, 9, 50, 50), torch.zeros(1, 1, 1, 3, 3)
+    work = count(lambda: F.grid_sample(volume, grid, align_corners=False))
+    assert work.bytes == 4 * (8 * 2 * 3 + 9 + 2 * 3)
+    # 3 places: 3 axes x 5, 8 corner weights of 2 products; 6 values: 8 products, 7 sums
+    assert work.other_flops == 3 * (15 + 16) + 6 * 15
+    nearest = count(lambda: F.grid_sample(volume, grid, mode="nearest", align_corners=False))
+    assert (nearest.bytes, nearest.other_flops) == (4 * (2 * 3 + 9 + 2 * 3), 3 * 12)
+
+
+def test_enlarging_weighs_as_many_places_as_its_mode_says() -> None:
+    image = torch.ones(1, 1, 4, 4)
+    for mode, flops in (("bilinear", 7), ("bicubic", 31), ("nearest", 0)):
+        work = count(lambda mode=mode: F.interpolate(image, size=(8, 8), mode=mode))  # type: ignore[misc]
+        assert (work.other_flops, work.bytes) == (64 * flops, 4 * (16 + 64)), mode
+    volume = torch.ones(1, 1, 2, 2, 2)
+    assert count(lambda: F.interpolate(volume, size=(4, 4, 4), mode="trilinear")).other_flops == 64 * 15
+
+
+def test_norms_count_their_statistics_whatever_their_groups() -> None:
+    x = torch.ones(2, 6, 5, 5)
+    assert count(lambda: F.instance_norm(x)).other_flops == 8 * 300
+    assert count(lambda: F.group_norm(x, 3)).other_flops == 8 * 300
+    assert count(lambda: F.batch_norm(x, torch.zeros(6), torch.ones(6))).other_flops == 4 * 300  # known statistics
+    assert count(lambda: F.avg_pool2d(x, 2)).other_flops == 2 * 6 * 4 * 4
+
+
+def test_a_gated_recurrent_update_is_the_sum_of_its_convolutions_and_gates() -> None:
+    state, given = torch.ones(1, 4, 5, 5), torch.ones(1, 2, 5, 5)
+    weight = torch.ones(4, 6, 3, 3)
+
+    def update() -> torch.Tensor:
+        both = torch.cat([state, given], dim=1)
+        keep = torch.sigmoid(F.conv2d(both, weight, padding=1))
+        reset = torch.sigmoid(F.conv2d(both, weight, padding=1))
+        new = torch.tanh(F.conv2d(torch.cat([reset * state, given], dim=1), weight, padding=1))
+        return (1 - keep) * state + keep * new
+
+    work = count(update)
+    assert work.flops == 3 * 2 * 100 * 6 * 9
+    assert work.other_flops == 100 * (4 + 4 + 1 + 1 + 4)  # two sigmoids, reset * state, tanh, the mix of four steps
+    assert work.coverage == 1
+
+
+def test_attention_under_autocast_moves_half_the_bytes_and_still_counts_once() -> None:
+    query = torch.ones(2, 3, 5, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        work = count(lambda: F.scaled_dot_product_attention(query, query, query))
+    attention = count_of("aten::scaled_dot_product_attention", work)
+    assert attention.flops == 2 * (2 * 3 * 5 * 5) * 16
+    assert not [op for op in work.ops if op.op in ("aten::bmm", "aten::_softmax")]
+
+
+def test_reading_one_value_is_a_copy_and_asking_a_fake_tensor_for_its_device_is_nothing() -> None:
+    work = count(lambda: torch.ones(3).sum().item())
+    assert count_of("aten::_local_scalar_dense", work).launches == 1
+    assert work.coverage == 1
+    with FakeTensorMode():
+        x = torch.ones(4)
+        asked = count(lambda: (x + x).device)
+    assert (asked.launches, asked.bytes) == (1, 4 * 8)
 
 
 def test_an_op_without_formula_lowers_coverage_and_is_named() -> None:

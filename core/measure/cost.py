@@ -39,8 +39,12 @@ from core.measure.op_formulas import (
 from core.records import WorkKey
 from core.trackers import registry
 from core.trackers.stages import OTHER, Staged, marked
+from core.trackers.tracker import Tracker
 
-__all__ = ["MAYBE_VIEWS", "OpCount", "OpWork", "StageWork", "WorkCount", "count", "count_tracker", "op_work"]
+__all__ = [
+    "MAYBE_VIEWS", "OpCount", "OpWork", "StageWork", "WorkCount", "count", "count_model", "count_tracker", "main",
+    "op_work",
+]
 
 
 @dataclass(frozen=True)
@@ -117,16 +121,37 @@ def count(run: Callable[[], object], model: Staged | None = None) -> WorkCount:
 
 
 def count_tracker(work: WorkKey) -> WorkCount:
-    """Count one forward pass of a registered tracker in fp32 on the meta device: no arithmetic, no GPU.
+    """Count one forward pass of a built-in tracker in fp32 on the meta device: no arithmetic, no GPU.
 
     Raises UserError for an unknown tracker or a size that it cannot take.
     """
-    info, variant = registry.resolve(work.tracker if work.variant is None else f"{work.tracker}:{work.variant}")
-    registry.check_workload(info, *work.size, work.points or 0, work.batch)
+    info, variant = registry.resolve(work.selector)
+    registry.check_workload(
+        info, work.frames or 0, work.height or 0, work.width or 0, None if info.dense else work.points, work.batch
+    )
     model = registry.load_builder(info)(variant.name, **registry.build_options(info, work)).to("meta")
-    video = torch.empty(work.batch, *work.size, 3, device="meta")
-    queries = torch.empty(work.batch, work.points or 0, 3, device="meta")
-    return count(lambda: model(video=video, queries=queries), model)
+    return count_model(model, work, "meta")
+
+
+def count_model(model: Tracker, work: WorkKey, device: str) -> WorkCount:
+    """Count one forward pass of a model that lies on `device`, on a black clip of the size in `work`.
+
+    All queries lie in the middle of the first frame; a tracker that follows every pixel gets one.
+    """
+    video = torch.zeros(work.batch, work.frames or 0, work.height or 0, work.width or 0, 3, device=device)
+    queries = torch.zeros(work.batch, work.points or 1, 3, device=device)
+    queries[..., 1] = (work.width or 0) / 2
+    queries[..., 2] = (work.height or 0) / 2
+    with torch.no_grad():
+        arguments = model.prepare(video, queries)
+    return count(lambda: model(**arguments), model)
+
+
+def main(argv: Sequence[str]) -> int:
+    """`python -m core.measure cost`: see cost_command."""
+    from core.measure import cost_command
+
+    return cost_command.main(argv)
 
 
 @dataclass

@@ -84,7 +84,10 @@ VIEWS = _names(
     "diagonal unfold unflatten view_as view_as_real view_as_complex real imag lift_fresh broadcast_to broadcast_tensors"
 )
 ALLOCATIONS = _names("empty empty_like empty_strided empty_permuted new_empty new_empty_strided")
-HOST_ONLY = _names("size stride sym_size sym_stride sym_numel result_type is_nonzero resolve_conj resolve_neg")
+HOST_ONLY = _names(
+    "size stride sym_size sym_stride sym_numel sym_storage_offset device layout is_pinned result_type is_nonzero "
+    "resolve_conj resolve_neg"
+)
 NO_KERNEL = VIEWS | ALLOCATIONS | HOST_ONLY
 
 MAYBE_VIEWS = _names("reshape reshape_as flatten contiguous to type_as")
@@ -100,7 +103,8 @@ ATTENTION = "scaled_dot_product_attention"
 
 # Element-wise ops of several steps; sigmoid = negate, exp, add, divide; gelu = scale, erf, add, two products.
 _COMPOSED = {"gelu": 5, "silu": 5, "sigmoid": 4, "softplus": 3, "lerp": 3, "addcmul": 3, "addcdiv": 3, "clamp": 2,
-             "hardtanh": 2, "leaky_relu": 2, "elu": 3}
+             "hardtanh": 2, "leaky_relu": 2, "elu": 3, "hardswish": 5, "hardsigmoid": 4, "mish": 6,
+             "log_sigmoid": 4}
 _COMPARISONS = _names("eq ne lt le gt ge logical_and logical_or logical_not isnan isinf isfinite")
 _ONE_STEP = _names(
     "add sub rsub mul div true_divide floor_divide remainder fmod pow square sqrt rsqrt exp exp2 expm1 log log2 log1p "
@@ -123,18 +127,26 @@ _SOFTMAX_FLOPS = 5  # maximum, subtract, exp, sum, divide
 SOFTMAX = _names("softmax _softmax log_softmax _log_softmax")
 REDUCTIONS: Mapping[str, int] = {  # for each element of the input
     **dict.fromkeys(_names("sum mean amax amin max min argmax argmin prod any all cumsum nansum"), 1),
-    "linalg_vector_norm": 2, "norm": 2, "var": 4, "std": 4, "var_mean": 4,
+    "linalg_vector_norm": 2, "norm": 2, "var": 4, "std": 4, "var_mean": 4, "logsumexp": 4, "cumprod": 1,
+    "_adaptive_avg_pool2d": 1, "_adaptive_avg_pool3d": 1,
 }
 _INDEX_RESULTS = frozenset(["argmax", "argmin"])
 GRID_SAMPLERS = _names("grid_sampler grid_sampler_2d grid_sampler_3d cudnn_grid_sampler")
-UPSAMPLING = {"upsample_linear1d": 1, "upsample_bilinear2d": 2, "upsample_trilinear3d": 3, "upsample_nearest1d": 0,
-              "upsample_nearest2d": 0, "upsample_nearest3d": 0}
+# How many places of the input a result is weighed from; 1: the nearest, which is no arithmetic.
+UPSAMPLING = {"upsample_linear1d": 2, "upsample_bilinear2d": 4, "upsample_trilinear3d": 8, "upsample_bicubic2d": 16,
+              "upsample_nearest1d": 1, "upsample_nearest2d": 1, "upsample_nearest3d": 1}
 POOLING = _names("avg_pool1d avg_pool2d avg_pool3d max_pool2d max_pool2d_with_indices")
 GATHERS = _names("gather index_select index embedding take take_along_dim")
 _WHOLE_COPIES = _names("clone _to_copy contiguous to reshape reshape_as flatten type_as")
 _JOINS = frozenset(["cat", "concat", "stack"])
-_FILLS = _names("fill zero zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange")
-_OTHER_MOVES = _names("copy repeat constant_pad_nd pad scalar_tensor flip")
+_FILLS = _names(
+    "fill zero zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange linspace eye"
+)
+_OTHER_MOVES = _names(
+    "copy repeat constant_pad_nd pad reflection_pad1d reflection_pad2d replication_pad2d replication_pad3d "
+    "scalar_tensor flip roll tril triu im2col scatter index_put index_copy index_fill slice_scatter select_scatter "
+    "_local_scalar_dense"
+)
 MOVES = _WHOLE_COPIES | _JOINS | _FILLS | GATHERS | _OTHER_MOVES
 WRITES_FIRST_ARGUMENT = frozenset(["copy_", "fill_", "zero_"])
 """Ops whose first argument is overwritten without being read."""
@@ -192,9 +204,11 @@ def op_flops(op: str, arguments: Sequence[Argument], results: Sequence[TensorArg
         return 2 * pairs * (query.shape[-1] + value.shape[-1]), pairs * (_SOFTMAX_FLOPS + 1 + int(mask))
     if name in ELEMENTWISE:
         return 0, ELEMENTWISE[name] * out
-    if name in NORMS:
+    # the sixth argument of batch and instance norms: statistics from the input (True) or given (False)
+    given_statistics = name in _FROZEN_NORMS or (name in NORMS and _value(arguments, 5, True) is False)
+    if name in NORMS and not given_statistics:
         return 0, _NORM_FLOPS * out
-    if name in _FROZEN_NORMS:
+    if given_statistics:
         return 0, _NORM_WITHOUT_STATISTICS_FLOPS * out
     if name in SOFTMAX:
         return 0, _SOFTMAX_FLOPS * out
@@ -209,8 +223,8 @@ def op_flops(op: str, arguments: Sequence[Argument], results: Sequence[TensorArg
         # for each place: unnormalise 3, floor 1, remainder 1 per axis; corner weights. For each element: weigh and sum.
         return 0, places * (5 * axes + corners * (axes - 1)) + out * (2 * corners - 1)
     if name in UPSAMPLING:
-        axes = UPSAMPLING[name]
-        return 0, out * (2 * 2**axes - 1) if axes else 0
+        places = UPSAMPLING[name]
+        return 0, out * (2 * places - 1) if places > 1 else 0
     # pooling: each result looks at one window
     return 0, out * math.prod(_window(arguments, len(results[0].shape) - 2))
 
