@@ -233,3 +233,5 @@ def test_the_command_exits_0_with_one_json_document() -> None:
 def test_a_device_that_cannot_be_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main(["--device", "gpu7"]) == 2
     assert "device 'gpu7'" in capsys.readouterr().err
+    assert doctor.main(["--device", "all"]) == 2
+    assert "one device" in capsys.readouterr().err

@@ -36,8 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from core.measure.plan import parse_device, parse_duration_s
     from core.records import RunsFolder
 
-    if arguments.device != "all":
-        parse_device(arguments.device)  # a mistake is told before anything starts
+    parse_device(arguments.device)  # a mistake is told before anything starts
     parse_duration_s(arguments.budget, "budget")
     runs = RunsFolder.beside(database_path(arguments.db))
     options = ["--device", arguments.device, "--budget", arguments.budget, "--runs", str(runs.root), "--json"]

@@ -22,9 +22,12 @@ def add_parser(commands: Any) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from core.answers.doctor import checks, headline
     from core.cli.output import print_json, printable, say
-    from core.measure.plan import parse_device
+    from core.errors import UserError
+    from core.measure.plan import ALL_DEVICES, parse_device
 
-    found = checks(device=parse_device(arguments.device))
+    if parse_device(arguments.device) == ALL_DEVICES:
+        raise UserError("--device all", "one device", "name one as cuda:N")
+    found = checks(device=arguments.device)
     if arguments.json:
         print_json({"checks": found, "headline": headline(found)})
         return 0

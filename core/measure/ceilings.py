@@ -21,7 +21,7 @@ from core.errors import UserError
 from core.measure import device, precision, reasons
 from core.measure.ceiling_bench import BUDGET_S, measure_ceilings, quick_ceilings
 from core.measure.nvml import Nvml, bare_uuid
-from core.measure.plan import parse_device, parse_duration_s
+from core.measure.plan import ALL_DEVICES, parse_device, parse_duration_s
 from core.records import Ceiling, End, Note, RunHeader, RunsFolder, RunWriter, device_lock, new_run_id, now_utc, to_json
 
 __all__ = ["main", "measure_ceilings", "measure_to_files", "quick_ceilings"]
@@ -89,7 +89,7 @@ def measure_to_files(
     """
     nvml = Nvml.open()
     try:
-        if asked == "all":
+        if asked == ALL_DEVICES:
             names = [board["device"] for board in device.visible_devices(nvml)]
             if out is not None and len(names) > 1:
                 raise UserError(f"--out with {len(names)} devices", "one file for each device", "leave --out out")

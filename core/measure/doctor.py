@@ -23,7 +23,7 @@ from core import units
 from core.errors import UserError
 from core.measure import host, reasons
 from core.measure.nvml import NO_PACKAGE, Nvml, bare_uuid
-from core.measure.plan import parse_device, usable_cores
+from core.measure.plan import ALL_DEVICES, parse_device, usable_cores
 from core.measure.telemetry import CLOCK_MEMORY, CLOCK_SM, TEMPERATURE_GPU, event_reasons, number, whole
 from core.records import RunsFolder, clock_events
 
@@ -560,6 +560,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document: {checks: [...]}")
     try:
         arguments = parser.parse_args(argv)
+        if arguments.device == ALL_DEVICES:
+            raise UserError("--device all", "one device", "the line driver lists all boards; name one as cuda:N")
         checks = judge(gather(parse_device(arguments.device), Path(arguments.runs) if arguments.runs else None))
     except UserError as error:
         print(error, file=sys.stderr)
