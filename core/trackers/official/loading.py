@@ -74,6 +74,9 @@ def import_from(root: Path, packages: Sequence[str], names: Sequence[str]) -> li
                                 f"run `pip install {registry.INDEX_NAMES.get(missing, missing)}`") from error
             raise UserError(f"the code in {root.name!r} cannot be imported ({error})", "a complete copy",
                             "get a fresh one") from error
+        except Exception as error:  # such as a torchvision that was built for another torch
+            raise UserError(f"the code in {root.name!r} fails when imported ({type(error).__name__}: {error})",
+                            "packages that fit this version of torch") from error
         finally:
             sys.path.remove(str(root))
             _keep_apart(_taken_out(packages))
