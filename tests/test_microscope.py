@@ -319,10 +319,8 @@ def test_results_are_compared_by_the_size_of_the_largest() -> None:
 
 def test_samples_of_both_sides_take_turns() -> None:
     order: list[str] = []
-    meter = Meter(CPU)
-    meter.calls_per_sample = lambda call: 1  # type: ignore[method-assign]
-    before, after = meter.alternate(lambda: order.append("a"), lambda: order.append("b"), budget_s=0.0)
-    assert order == ["a", "b", "b", "a", "a", "b"]
+    before, after = Meter(CPU).alternate((lambda: order.append("a"), 1), (lambda: order.append("b"), 2), budget_s=0.0)
+    assert order == ["a", "b", "b", "b", "b", "a", "a", "b", "b"]
     assert len(before) == len(after) == 3
 
 

@@ -274,19 +274,21 @@ def _layouts(name: str, call: Call, platform: Platform) -> list[Alternative]:
     other = _formats(tensor)
     if other is None:
         return []
-    if tensor.is_contiguous(memory_format=other) and not tensor.is_contiguous():
-        return []  # the contiguous copy is among the changes of contiguity
-    weights = {
-        key: value.contiguous(memory_format=other) for key, value in call.tensors.items()
-        if key == "weight" and value.dim() == tensor.dim()
-    }
+    if tensor.is_contiguous(memory_format=other):
+        return []  # the way back is among the changes of contiguity
+
+    def weights(call: Call) -> dict[str, Tensor]:
+        weight = call.tensors.get("weight")
+        fits = weight is not None and weight.dim() == tensor.dim()
+        return {"weight": call.named["weight"].contiguous(memory_format=other)} if fits else {}
 
     def timed(call: Call) -> Thunk:
-        return lambda: call.run(**weights, **{main: call.named[main].contiguous(memory_format=other)})
+        laid_out = weights(call)
+        return lambda: call.run(**laid_out, **{main: call.named[main].contiguous(memory_format=other)})
 
     def untimed(call: Call) -> Thunk:
-        copy = call.named[main].contiguous(memory_format=other)
-        return lambda: call.run(**weights, **{main: copy})
+        laid_out, copy = weights(call), call.named[main].contiguous(memory_format=other)
+        return lambda: call.run(**laid_out, **{main: copy})
 
     return [Alternative(LAYOUT, "channels_last", timed),
             Alternative(LAYOUT, f"channels_last {COPY_NOT_TIMED}", untimed)]

@@ -49,8 +49,9 @@ def build_subject(
     info, variant = registry.resolve(work.selector)
     options: dict[str, Any] = dict(registry.build_options(info, work))
     if info.implementation == OFFICIAL:
-        options.update(checkouts=dict(checkouts or {}), weights=weights, frames=work.frames, height=work.height,
-                       width=work.width)
+        copies = checkouts or {}
+        options.update(checkout=copies.get(info.checkout.name) if info.checkout else None, weights=weights,
+                       frames=work.frames, height=work.height, width=work.width)
     model = registry.load_builder(info)(variant.name, seed=seed, **options).to(device)
     clip = inputs.procedural_clip(*work.size, work.points or 1, seed)
     arguments = inputs.to_model_input(clip, device, work.batch)

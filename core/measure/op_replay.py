@@ -1,8 +1,9 @@
 """An op alone: called with its captured arguments, timed beside an alternative, its results compared.
 
-Times are per call. On CUDA a sample is a batch of calls between two events, so the host's pace counts as it does in a
-tracker whose queue runs dry; on a CPU it is host time. Samples of both sides alternate, so that clocks and caches
-drift for both alike. `cold` clears the L2 cache before each call, outside the timed region.
+Times are per call. On CUDA a sample is a batch of calls between two events, behind a wait on the device that lets the
+host fill the queue first: what counts is the device, as in an op's time in the tracker, unless an op launches more than
+the queue holds. On a CPU it is host time. Samples of both sides alternate, so that clocks and caches drift for both
+alike. `cold` clears the L2 cache before each call, outside the timed region.
 """
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from core.measure.op_capture import Exemplar
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 25
 _SAMPLE_MS = {"cuda": 3.0, "cpu": 10.0}
-_MOST_CALLS = 500
+_MOST_CALLS = {"cuda": 50, "cpu": 500}
+_WAIT_CYCLES = 6_000_000  # about 3 ms: so long the host may take to start a batch of small calls
 _PAGE_COLD_BYTES = 256 * 2**20  # where the size of the L2 cache is not known
 
 TOLERANCE = {
@@ -126,7 +128,8 @@ class Meter:
             self._flush = torch.empty(size, dtype=torch.int8, device=self.device)
         self._flush.zero_()
 
-    def sample_ms(self, call: Callable[[], object], calls: int, cold: bool = False) -> float:
+    def sample_ms(self, call: Callable[[], object], calls: int, cold: bool = False, wait: bool = False) -> float:
+        """`wait`: the device begins late, so that the host is ahead of it."""
         if not self.on_cuda:
             start = time.perf_counter()
             for _ in range(calls):
@@ -136,6 +139,8 @@ class Meter:
         for part in [1] * calls if cold else [calls]:
             if cold:
                 self.clear_cache()
+            elif wait and hasattr(torch.cuda, "_sleep"):
+                torch.cuda._sleep(_WAIT_CYCLES)
             first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             first.record()
             for _ in range(part):
@@ -150,37 +155,35 @@ class Meter:
         call()
         self.synchronize()
         once_ms = max(self.sample_ms(call, 1), 1e-4)
-        return min(_MOST_CALLS, max(1, math.ceil(_SAMPLE_MS["cuda" if self.on_cuda else "cpu"] / once_ms)))
+        kind = "cuda" if self.on_cuda else "cpu"
+        return min(_MOST_CALLS[kind], max(1, math.ceil(_SAMPLE_MS[kind] / once_ms)))
 
     def alternate(
-        self, first: Callable[[], object], second: Callable[[], object], budget_s: float, cold: bool = False,
-        setting: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        self, first: tuple[Callable[[], object], int], second: tuple[Callable[[], object], int], budget_s: float,
+        cold: bool = False, setting: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Samples of both, one after the other in turn: at least three rounds each, until the budget ends.
+        """Samples of two (function, calls per sample) in turn: at least three rounds each, until the budget ends.
 
-        `setting` holds while the second one runs, the untimed calls that warm it up included.
+        `setting` holds while the second one runs.
         """
-        settings: tuple[Callable[[], AbstractContextManager[Any]], ...] = (nullcontext, setting)
-        counts = []
-        for side in (0, 1):
-            with settings[side]():
-                counts.append(self.calls_per_sample((first, second)[side]))
+        sides = ((*first, nullcontext), (*second, setting))
         rows: tuple[list[float], list[float]] = ([], [])
         end = time.monotonic() + budget_s
         while len(rows[0]) < LEAST_ROUNDS or (time.monotonic() < end and len(rows[0]) < MOST_ROUNDS):
             # Who begins changes from round to round: the second one finds the caches of the first.
             for side in (0, 1) if len(rows[0]) % 2 == 0 else (1, 0):
-                with settings[side]():
-                    rows[side].append(self.sample_ms((first, second)[side], counts[side], cold))
+                call, calls, around = sides[side]
+                with around():
+                    rows[side].append(self.sample_ms(call, calls, cold, wait=calls > 1))
         return tuple(rows[0]), tuple(rows[1])
 
-    def samples(self, call: Callable[[], object], budget_s: float, cold: bool = False) -> tuple[float, ...]:
+    def samples(self, call: Callable[[], object], calls: int, budget_s: float, cold: bool = False
+                ) -> tuple[float, ...]:
         """Samples of one function: at least three, until the budget ends."""
-        calls = self.calls_per_sample(call)
         row: list[float] = []
         end = time.monotonic() + budget_s
         while len(row) < LEAST_ROUNDS or (time.monotonic() < end and len(row) < MOST_ROUNDS):
-            row.append(self.sample_ms(call, calls, cold))
+            row.append(self.sample_ms(call, calls, cold, wait=calls > 1))
         return tuple(row)
 
 

@@ -36,6 +36,7 @@ from core.measure.op_alternatives import Alternative, Platform, alternatives, co
 from core.measure.op_replay import Agreement, Call, Meter, compare, copied, flat_tensors, launch_us, open_call
 from core.measure.plan import usable_cores
 from core.measure.timing import Clock, CudaClock, HostClock
+from core.measure.worker import Pipe, _die_with_parent, _orders
 from core.records import WorkKey, from_json, to_json
 from core.trackers.stages import PROFILER_PREFIX
 
@@ -68,6 +69,7 @@ class OpWorker:
         self.subject: op_capture.Subject | None = None
         self._opened: tuple[op_capture.Exemplar, Call, dict[str, Alternative]] | None = None
         self._expected: Any = None
+        self._calls: int | None = None  # of the op as it is, in one sample
 
     def _apply_precision(self) -> None:
         precision.apply(self.precision)
@@ -161,7 +163,7 @@ class OpWorker:
     # --- one op ---
 
     def _open(self, order: dict[str, Any]) -> dict[str, Any]:
-        self._opened = self._expected = None
+        self._opened = self._expected = self._calls = None
         self._give_memory_back()
         self._apply_precision()
         exemplar = op_capture.Exemplar.load(Path(order["file"]))
@@ -198,7 +200,8 @@ class OpWorker:
                 reference = torch.load(order["reference"], map_location=self.device, weights_only=True)
                 arithmetic = own_arithmetic(call, self.on_cuda)
                 agreement = asdict(compare(reference, flat_tensors(self._expected_result()), arithmetic))
-            samples = self.meter.samples(call.run, order["budget_s"], order["cold"])
+            self._calls = self._calls or self.meter.calls_per_sample(call.run)
+            samples = self.meter.samples(call.run, self._calls, order["budget_s"], order["cold"])
         return {"samples_ms": list(samples), "agreement": agreement}
 
     def _keep(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -221,8 +224,11 @@ class OpWorker:
                 with alternative.setting():
                     function = alternative.make(fresh)
                     agreement = self._compared(expected, function(), arithmetic)
-                before, after = self.meter.alternate(call.run, function, order["budget_s"], order["cold"],
-                                                     alternative.setting)
+                self._calls = self._calls or self.meter.calls_per_sample(call.run)
+                with alternative.setting():
+                    calls = self.meter.calls_per_sample(function)
+                before, after = self.meter.alternate((call.run, self._calls), (function, calls), order["budget_s"],
+                                                     order["cold"], alternative.setting)
         finally:
             self._apply_precision()  # whatever an alternative left behind
         return {"before_ms": list(before), "after_ms": list(after), "agreement": asdict(agreement)}
@@ -327,8 +333,6 @@ def _range(name: str) -> AbstractContextManager[Any]:
 
 
 def main() -> None:
-    from core.measure.worker import Pipe, _die_with_parent, _orders
-
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     pipe = Pipe(os.fdopen(os.dup(1), "w", encoding="utf-8"))

@@ -12,6 +12,7 @@ from core.errors import UserError
 from core.measure.plan import parse_device, parse_duration_s
 from core.records import PRECISIONS, WorkKey
 from core.trackers import registry
+from core.trackers.checkout import weights_name
 
 DEFAULT_TOP, DEFAULT_BUDGET_S, MOST_OPS, LEAST_BUDGET_S = 10, 480.0, 100, 5.0
 
@@ -96,6 +97,7 @@ def request_from(arguments: argparse.Namespace) -> MicroscopeRequest:
         arguments.tracker, _count(arguments.frames, "frames", frames), height, width,
         _count(arguments.points, "points", points), _count(arguments.batch, "batch", 1),
         revision=registry.revision(info, checkouts),
+        weights=weights_name(arguments.weights) if arguments.weights else None,
     )
     return MicroscopeRequest(
         work=work, precision=precision, top=_count(arguments.top, "top", DEFAULT_TOP, most=MOST_OPS),
