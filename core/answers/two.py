@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from core import units
+from core.analysis.findings import Evidence, Side, findings, next_measurement
 from core.analysis.norms import norm
 from core.analysis.theory import LABELS, Expected, expected_ratios
-from core.analysis.verdict import verdict
+from core.analysis.verdict import Verdict, verdict
 from core.answers import sentences
 from core.errors import UserError
 from core.gpus import PRECISIONS, Match, by_human_name
@@ -39,6 +41,7 @@ _PRECISION_WORDS = {
     "float32": "fp32", "single": "fp32", "fp16": "fp16", "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
     "double": "fp64", "float64": "fp64", "float8": "fp8",
 }  # fmt: skip
+MOST_VARIANTS = 4
 _YES_NO = {
     **dict.fromkeys(("yes", "true", "included", "1"), True),
     **dict.fromkeys(("no", "false", "excluded", "0"), False),
@@ -218,7 +221,27 @@ def _assumptions(baseline: Claim, target: Claim, facts: tuple[Facts, Facts], exp
         said.append(f"{left.os} against {right.os}: the driver model differs, launches may cost more on one side.")
     if left.first_call and right.first_call:
         said.append("Both figures include the first call: compilation and loading are in the ratio.")
+    said += _other_variants(baseline, target, facts)
     return [*dict.fromkeys(said), *expected.notes]
+
+
+def _other_variants(baseline: Claim, target: Claim, facts: tuple[Facts, Facts]) -> list[str]:
+    """What theory would say if an ambiguous name meant another of its cards; equal ratios are told once."""
+    precisions = (facts[0].precision, facts[1].precision)
+    stated = (None, None) if None in precisions else precisions
+    told: dict[tuple[str, str], str] = {}
+    for claim in (baseline, target):
+        for other in claim.match.alternatives:
+            cards = (other, target.match.gpu) if claim is baseline else (baseline.match.gpu, other)
+            ratios = expected_ratios(*cards, *stated)
+            if ratios.bandwidth is None or ratios.fp32 is None:
+                continue
+            words = units.ratio(ratios.bandwidth), units.ratio(ratios.executed_precision or ratios.fp32)
+            arithmetic = _short(precisions[1]) if None not in stated and precisions[1] else "FP32"
+            told.setdefault(words, f"With the {other.name} bandwidth would say {words[0]} and {arithmetic} {words[1]}.")
+    own = expected_ratios(baseline.match.gpu, target.match.gpu, *stated)
+    told.pop((units.ratio(own.bandwidth), units.ratio(own.executed_precision or own.fp32)), None)
+    return list(told.values())[:MOST_VARIANTS]
 
 
 def _describe(claim: Claim, facts: Facts) -> dict[str, Any]:
@@ -304,6 +327,22 @@ def explain_two(
     return _explain(*claims, (first, second))
 
 
+def _evidence(
+    baseline: Claim, target: Claim, facts: tuple[Facts, Facts], ratio: float, found: Verdict, expected: Expected
+) -> Evidence:
+    """What two reported figures let the rules see: cards, stated facts, and where the ratio stands against theory."""
+    sides = [
+        Side(
+            label=claim.label, card=claim.match.gpu, device_type="cuda", precision=stated.precision, reported=True,
+            time_ms=claim.seconds * 1e3 if claim.kind == "time" else None, includes_first_call=stated.first_call,
+            run={"os": stated.os} if stated.os else {},
+        )
+        for claim, stated in zip((baseline, target), facts, strict=True)
+    ]
+    options = "--tracker local4d" + (f" --points {facts[0].points}" if facts[0].points else "")
+    return Evidence(sides[0], sides[1], ratio, found.name, found.reason, expected.verdict_ratios, options=options)
+
+
 def _explain(baseline: Claim, target: Claim, facts: tuple[Facts, Facts]) -> dict[str, Any]:
     labels = _labels(baseline, target, facts)
     reasons = _mismatch(baseline, target) + _differences(*facts)
@@ -322,7 +361,12 @@ def _explain(baseline: Claim, target: Claim, facts: tuple[Facts, Facts]) -> dict
         "readings": [],
         "factors": [],
         "residual": None,
+        "not_assessed": [],
         "findings": [],
+        "decide_next": None,
+        "explained_ms": None,
+        "ladder": [],
+        "microscope": [],
         "not_comparable_because": reasons,
         "assumptions": _assumptions(baseline, target, facts, expected),
         "headline": sentences.not_comparable(*labels, reasons),
@@ -353,8 +397,16 @@ def _explain(baseline: Claim, target: Claim, facts: tuple[Facts, Facts]) -> dict
     changed = next((reading for reading in reversed(readings) if reading["verdict"] != found.name), None)
     if changed:
         headline += " " + sentences.other_reading(changed["name"], changed["ratio"], ratio, changed["verdict"])
+    candidates = findings(_evidence(baseline, target, facts, ratio, found, expected))
+    best = next_measurement(candidates)
     return answer | {
         "measured_ratio": {"value": ratio, "low": None, "high": None},
+        "findings": [candidate.as_dict() for candidate in candidates],
+        "decide_next": None if best is None else {
+            "on": baseline.label if best.side == "baseline" else target.label, "measurement": best.decide_by,
+            "command": best.command,
+            "decides": [item.cause for item in candidates if item.command == best.command],
+        },
         "norm": pair_norm.as_dict() if pair_norm else None,
         "verdict": found.name,
         "verdict_reason": found.reason,
