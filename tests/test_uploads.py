@@ -19,7 +19,7 @@ from builders import build_run, cell, encode_run, header, records_of_run
 
 from core.errors import UserError
 from core.records import RunsFolder
-from core.store import open_app, open_reading, queries, uploads
+from core.store import child, open_app, open_reading, queries, uploads
 from core.store.export import export_run
 from core.store.journal import Journal
 from core.store.uploads import accept, history, ingest_file, preview, redo, undo
@@ -174,7 +174,7 @@ def test_a_damaged_packed_file_gives_the_lines_that_its_preview_counted(
         (b"<!DOCTYPE html><html></html>", "x.bin is a web page"),
         (b"\x7fELF\x02", "x.bin is a program"),
         (b"a\0b", "x.bin is a binary file"),
-        (b"gpu,ms\nT4,85\n", "x.bin is no run file (line 1, field (line): no JSON"),
+        (b"gpu,ms\nT4\nL4,85,9\n", "x.bin is no run file (line 1, field (line): no JSON"),
         (b"hello there\n", "x.bin is no run file (line 1"),
         (b'{"a": 1}\n', "x.bin is no run file (line 1, field kind: null)"),
         (b"{" * 50_000 + b"\n", "x.bin is no run file (line 1"),
@@ -235,7 +235,7 @@ def test_the_reader_imports_nothing_but_records_and_the_standard_library() -> No
     code = (
         f"import sys; sys.path.insert(0, {str(PROJECT)!r})\n"
         "import importlib.util\n"
-        f"spec = importlib.util.spec_from_file_location('reader', {str(uploads._CHILD)!r})\n"
+        f"spec = importlib.util.spec_from_file_location('reader', {str(child.SCRIPT)!r})\n"
         "module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module)\n"
         "import json; print(json.dumps([n for n in sys.modules if n.split('.')[0] in "
         "('core', 'duckdb', 'pandas', 'numpy', 'pyarrow', 'torch', 'pickle')]))"

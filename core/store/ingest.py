@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from core.errors import UserError
 from core.records import RecordError, RunHeader, RunsFolder, decode_line, open_run_file
 from core.records.run_file import MAX_LINE_BYTES
 from core.store import schema
+from core.store.imported import lines_of
 from core.store.journal import Journal, active_uploads, hidden_runs, released_items
 from core.store.plausibility import judge
 from core.store.published import key_of_text, published_rows
@@ -84,6 +86,8 @@ class Ingester:
         self._reader = SourceReader()
         self._wanted_runs: dict[str, bool] = {}
         self._uploads: dict[str, int] = {}
+        self._imports: dict[str, Mapping[str, Any]] = {}
+        self._failed_imports: dict[str, str] = {}
         self._journaled: set[str] = set()
         self._journal_stat: tuple[int, int, int] | None = None
         self.notices: list[str] = []
@@ -179,12 +183,27 @@ class Ingester:
     def _sources(self) -> list[SourceFile]:
         found = reference_files(self._reference) if self._reference is not None else []
         if self._runs is not None:
-            found += folder_files(self._runs, self._uploads)
             self._stray = self._stray_uploads(self._runs)
+            lines = self._import_lines(self._runs)
+            found += folder_files(self._runs, {k: v for k, v in self._uploads.items() if k not in self._failed_imports},
+                                  lines)
         found += loose_files(self._files)
         if self._run_filter is not None:
             found = [source for source in found if self._is_wanted(source, self._run_filter)]
         return sorted(found, key=lambda source: source.rank)
+
+    def _import_lines(self, runs: RunsFolder) -> dict[str, Path]:
+        """Of uploads of other programs the file with their lines. One that has none any more is tried once."""
+        found = {}
+        for upload_id, about in self._imports.items():
+            if upload_id in self._failed_imports or not (runs.uploads / upload_id).is_file():
+                continue
+            try:
+                found[upload_id] = lines_of(runs, upload_id, about)
+            except (UserError, OSError) as error:
+                self._failed_imports[upload_id] = str(error)
+        self._stray |= {f"uploads/{upload_id}": why for upload_id, why in self._failed_imports.items()}
+        return found
 
     def _stray_uploads(self, runs: RunsFolder) -> dict[str, str]:
         """Uploads without their file, and files that nobody uploaded."""
@@ -402,6 +421,11 @@ class Ingester:
             return False
         entries, errors = Journal(self._runs.journal).read()
         self._uploads = active_uploads(entries)
+        self._imports = {
+            upload_id: entries[position].data["import"] for upload_id, position in self._uploads.items()
+            if isinstance(entries[position].data.get("import"), Mapping)
+        }
+        self._failed_imports = {}
         self._journaled = {entry.target.partition(":")[2] for entry in entries if entry.target.startswith("upload:")}
         rows = Rows()
         for position, entry in enumerate(entries):

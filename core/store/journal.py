@@ -26,6 +26,9 @@ UPLOAD, UNDO, DELETE, RESTORE, RELEASE, HOLD = "upload", "undo", "delete", "rest
 """Acts that change which rows count: `upload:<sha256>` in and out, `run:<run_id>` hidden and shown again,
 `quarantine:<item>` let through and held again."""
 
+MAPPING = "mapping"
+"""`mapping:<format and columns>`: what a person answered for a table, offered for the next one with these columns."""
+
 MAX_ENTRY_BYTES = 64 * 1024
 
 

@@ -1,27 +1,33 @@
 """Reads one uploaded file in a process of its own, under limits, and prints what is in it as one JSON document.
 
-Started by core.store.uploads as a plain script (`python -I -S read_upload.py FILE LIMITS`), standard library and
-core.records only. Nothing in the file is executed or unpickled; whatever it does to a parser, it does here.
+Started by core.store.child as a plain script (`python -I -S read_upload.py FILE REQUEST`): the standard library,
+core.records, and for files of other programs core.store.importers with core.gpus. Only for a Parquet table or another
+database are installed packages let in. Nothing in the file is executed or unpickled; whatever it does to a parser, it
+does here.
 """
 from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
+import os
+import re
 import sys
+import types
 import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from core.records import Cell, Line, RunHeader, open_run_file, parse_lines
+from core.records import Cell, Line, RunHeader, decode_line, open_run_file, parse_lines
 
 _MAX_PROBLEMS = 100
 
 
 class _RefusedError(Exception):
-    """The file goes beyond a limit: (found, expected)."""
+    """The file goes beyond a limit, or cannot be used: (found, expected[, what to do])."""
 
 
 class _Limited:
@@ -98,6 +104,111 @@ def _count(found: dict[str, Any], line: Line, raw: bytes) -> None:
     found["keys"].append([line.run_id, line.seq, hashlib.sha256(raw.strip()).hexdigest()[:32]])
 
 
+# --- files of other programs -----------------------------------------------------------------------------------------
+
+_HEAD_BYTES = 65_536
+_RUN_LINE = re.compile(rb'"run_id"|"kind"\s*:\s*"(?:run|cell|note|ceiling|op_trial|end)"')
+PARQUET, DATABASE = b"PAR1", b"DUCK"
+
+
+def examine(path: str, request: dict[str, Any]) -> dict[str, Any]:
+    """What the file holds, whoever wrote it. `request`: limits, name, sha, answers, received_at.
+
+    A file of another program comes back with `import`: what was understood, `questions`, and, once none of them is
+    open, the `lines` of the run file that it becomes, counted as `look` counts those of a run file.
+    """
+    limits = request["limits"]
+    try:
+        given = _given(path, request)
+        if given is None:
+            return look(path, limits)
+        found = _understood(given, request)
+    except _RefusedError as error:
+        return {"refused": list(error.args)}
+    except MemoryError:
+        return {"refused": ["reading it takes too much memory", "a smaller file"]}
+    return look(path, limits) if found is None else found
+
+
+def _given(path: str, request: dict[str, Any]) -> Any:
+    """The unpacked file for the importers, None for one that only a reader of run files can say something about."""
+    limits = request["limits"]
+    with open(path, "rb") as raw:
+        start = raw.read(12)
+    if start[:4] == PARQUET or start[8:12] == DATABASE:
+        return _binary(path, start, request)
+    try:
+        with open_run_file(path) as stream:
+            head = stream.read(_HEAD_BYTES)
+            first = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+            if not first or _RUN_LINE.search(first.partition(b"\n")[0]):
+                return None
+            parts, size, packed = [head], len(head), os.path.getsize(path)
+            while block := stream.read(1 << 20):
+                size += len(block)
+                if size > limits["foreign_bytes"]:
+                    raise _RefusedError(f"it unpacks to more than {limits['foreign_bytes']} bytes", "a smaller file")
+                if size > 10_000_000 and size > limits["ratio"] * packed:
+                    raise _RefusedError(f"it unpacks to more than {limits['ratio']} times its size", "a smaller file")
+                parts.append(block)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return None
+    data = b"".join(parts)
+    if data.count(b"\n") > limits["lines"] and not first.startswith((b"{", b"[")):
+        raise _RefusedError(f"it has more than {limits['lines']} lines", "one run, or a few")
+    importers = _importers()
+    return importers["Given"](request["name"], data)
+
+
+def _binary(path: str, start: bytes, request: dict[str, Any]) -> Any:
+    importers = _importers()
+    try:
+        if start[:4] == PARQUET:
+            return importers["read_parquet"](Path(path).read_bytes(), request["name"])
+        return importers["Database"](path, request["name"])
+    except importers["RefusedError"] as error:
+        raise _RefusedError(error.found, error.expected, error.fix) from None
+
+
+def _understood(given: Any, request: dict[str, Any]) -> dict[str, Any] | None:
+    importers = _importers()
+    try:
+        if isinstance(given, importers["Database"]):
+            found = importers["understand_database"](given, request["sha"], request["received_at"])
+        else:
+            known = importers["recognise"](given)
+            if known is None:
+                return None
+            found = importers["understand"](known, given, request["sha"], request["answers"], request["received_at"])
+    except importers["RefusedError"] as error:
+        raise _RefusedError(error.found, error.expected, error.fix) from None
+    lines = found.pop("lines")
+    counted: dict[str, Any] = {
+        "runs": {}, "lines": 0, "bad_lines": 0, "problems": [], "keys": [], "complete_bytes": 0, "torn": None,
+        "import": found, "import_lines": lines,
+    }
+    for raw in io.BytesIO((lines or "").encode()):
+        counted["lines"] += 1
+        counted["complete_bytes"] += len(raw)
+        _count(counted, decode_line(raw), raw)
+    return counted
+
+
+def _importers() -> dict[str, Any]:
+    """The importers, without the store around them: its package would import DuckDB and pandas."""
+    if "core.store" not in sys.modules:
+        package = types.ModuleType("core.store")
+        package.__path__ = [str(Path(__file__).resolve().parent)]
+        sys.modules["core.store"] = package
+    from core.store.importers import database, formats, mapped, model
+
+    return {
+        "Given": model.Given, "RefusedError": model.RefusedError, "recognise": formats.recognise,
+        "understand": formats.understand, "read_parquet": mapped.read_parquet, "Database": database.Database,
+        "understand_database": database.understand_database,
+    }
+
+
 def limit_process(limits: dict[str, int]) -> None:
     try:
         import resource
@@ -110,6 +221,6 @@ def limit_process(limits: dict[str, int]) -> None:
 
 
 if __name__ == "__main__":
-    file, allowed = sys.argv[1], json.loads(sys.argv[2])
-    limit_process(allowed)
-    print(json.dumps(look(file, allowed)))
+    file, asked = sys.argv[1], json.loads(sys.argv[2])
+    limit_process(asked["limits"])
+    print(json.dumps(examine(file, asked)))

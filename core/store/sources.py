@@ -111,8 +111,13 @@ def reference_files(root: Path) -> list[SourceFile]:
     return [SourceFile(f"reference/{p.name}", "reference", f"0:{p.name}", p) for p in [*published, *found]]
 
 
-def folder_files(runs: RunsFolder, uploads: Mapping[str, int]) -> list[SourceFile]:
-    """Files of the runs folder. Of the uploads those that the journal has; `uploads` maps each to its place there."""
+def folder_files(
+    runs: RunsFolder, uploads: Mapping[str, int], lines: Mapping[str, Path] | None = None
+) -> list[SourceFile]:
+    """Files of the runs folder. Of the uploads those that the journal has; `uploads` maps each to its place there.
+
+    `lines`: of files of other programs the file with their lines, None for one that has none.
+    """
     found = []
     for path in runs.files():
         relative = path.relative_to(runs.root).as_posix()
@@ -123,7 +128,8 @@ def folder_files(runs: RunsFolder, uploads: Mapping[str, int]) -> list[SourceFil
     for upload_id, number in uploads.items():
         path = runs.uploads / upload_id
         if path.is_file():
-            found.append(SourceFile(f"uploads/{upload_id}", "upload", f"3:{number:08d}", path, upload_id))
+            own = lines.get(upload_id, path) if lines is not None else path
+            found.append(SourceFile(f"uploads/{upload_id}", "upload", f"3:{number:08d}", own, upload_id))
     return found
 
 

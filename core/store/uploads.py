@@ -1,6 +1,7 @@
 """Files that people bring: looked at in a limited child process, kept under their hash, taken back when asked.
 
-    found = preview(data, "run.jsonl")      what is in it, or a `UserError` that says in one sentence why it is refused
+    found = preview(data, "run.jsonl")      what is in it, or a `UserError` that says in one sentence why it is refused;
+                                            of another program's file also what must be asked (`found.imported`)
     accept(runs, data, "run.jsonl")         the original under runs/uploads/<sha256> and a line in the journal; the
                                             ingester does the rest, as with any other file
     undo(runs, upload_id)                   a journal line: its rows go, the original stays
@@ -11,36 +12,46 @@ import hashlib
 import json
 import os
 import secrets
-import subprocess
-import sys
-import tempfile
 import time
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.records import RunsFolder
-from core.store import queries
-from core.store.journal import DELETE, RESTORE, UNDO, UPLOAD, Entry, Journal, active_uploads, hidden_runs, sync_folder
+from core.records import RunsFolder, now_utc
+from core.store import imported, queries
+from core.store.child import PACKED_FORMATS, read_in_child
+from core.store.imported import Imported, Question, mapping_target, saved_answers
+from core.store.journal import (
+    DELETE,
+    MAPPING,
+    RESTORE,
+    UNDO,
+    UPLOAD,
+    Entry,
+    Journal,
+    active_uploads,
+    hidden_runs,
+    sync_folder,
+)
 from core.store.rows import gpu_identity
 from core.store.store import INGESTED_NAME, Store, database_path, open_if_free
 
 MAX_UPLOAD_BYTES = 50 * 1024 * 1024
 LIMITS = {
     "unpacked_bytes": 400 * 1024 * 1024, "ratio": 100, "line_bytes": 4 * 1024 * 1024, "lines": 200_000,
-    "memory_bytes": 1024 * 1024 * 1024, "cpu_s": 60,
+    "memory_bytes": 1024 * 1024 * 1024, "cpu_s": 60, "foreign_bytes": 200 * 1024 * 1024,
 }
 TIMEOUT_S = 90.0
 INGEST_WAIT_S = 10.0
-_CHILD = Path(__file__).with_name("read_upload.py")
 
+TORCH_RECIPE = ("never loaded here, since loading runs code; write the numbers out where it was made: "
+                "a CSV with a header such as task,ms, of torch.utils.benchmark one row per value of Measurement.times")
 _OTHER_FORMATS: tuple[tuple[bytes, int, str, str], ...] = (
-    (b"PK\x03\x04", 0, "a zip archive (torch.save and numpy write those, too)", "unpack it and give the .jsonl in it"),
-    (b"DUCK", 8, "a DuckDB database", "give the run files it was made of: its runs/ folder"),
-    (b"PAR1", 0, "a Parquet table", "give the run file it was made of"),
+    (b"PK\x03\x04", 0, "a zip archive (torch.save and numpy write those, too)",
+     f"unpack it and give the file in it; what torch.save wrote is {TORCH_RECIPE}"),
     (b"\x89HDF", 0, "an HDF5 file", "give the run file"),
     (b"SQLite format 3", 0, "an SQLite database", "give the run file"),
     (b"\x28\xb5\x2f\xfd", 0, "a zstd archive", "unpack it and give the .jsonl in it"),
@@ -93,6 +104,15 @@ class Preview:
     torn: str | None
     complete_bytes: int
     already_known: bool
+    imported: Imported | None = None
+    lines_text: bytes = field(default=b"", repr=False)
+    """The lines that another program's file becomes; empty while a question is open."""
+
+    @property
+    def open_questions(self) -> tuple[Question, ...]:
+        """What must be answered before anything comes in."""
+        asked = self.imported.questions if self.imported is not None else ()
+        return tuple(question for question in asked if question.default is None)
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -136,46 +156,92 @@ class IngestResult:
     """Lines left out, since another content is stored under their run and number."""
 
 
-def preview(data: bytes, name: str, store: Store | None = None) -> Preview:
+def preview(
+    data: bytes, name: str, store: Store | None = None, *, answers: Mapping[str, str] | None = None,
+    facts: Mapping[str, str] | None = None, runs: RunsFolder | None = None,
+) -> Preview:
     """What is in these bytes, read in a limited child process. `already_known`: every line of it is stored (`store`).
 
-    Raises `UserError`, one sentence, for a file that is too large, no run file, of another schema, or that does
-    something to its reader.
+    Of another program's file `imported` says what was understood and asked. `answers` of a person go before `facts`
+    of a companion file, these before what was answered for a table with the same columns (`runs`, else the store's).
+    Raises `UserError`, one sentence, for a file that is too large, that nobody here can read, of another schema, or
+    that does something to its reader.
     """
+    folder = runs or (store.runs if store is not None else None)
     name = _base_name(name)
     if len(data) > MAX_UPLOAD_BYTES:
         raise UserError(f"{name} has {len(data)} bytes", f"at most {MAX_UPLOAD_BYTES}", "gzip it, or split the sweep")
     _refuse_other_formats(data, name)
-    found = _read_in_child(data, name)
-    if "refused" in found:
-        what, expected = found["refused"]
-        raise UserError(f"{name}: {what}", expected, "nothing was kept")
+    upload_id, received_at = hashlib.sha256(data).hexdigest(), now_utc()
+
+    def read(given: Mapping[str, str]) -> dict[str, Any]:
+        answer = read_in_child(data, name, limits=LIMITS, timeout_s=TIMEOUT_S, sha=upload_id, answers=given,
+                               received_at=received_at)
+        if "refused" in answer:
+            raise _refused(name, *answer["refused"])
+        return answer
+
+    own = {**(facts or {}), **(answers or {})}
+    found = read(own)
+    saved: Mapping[str, str] = {}
+    if "import" in found and folder is not None and not answers:
+        saved = saved_answers(folder, found["import"]["format"], found["import"]["columns"])
+        if saved:
+            found = read({**saved, **own})
+    if "import" in found:
+        return _foreign(found, upload_id, name, len(data), received_at, saved, store)
     problems = tuple(FoundProblem(*item) for item in found["problems"])
     _refuse_without_lines(found, problems, name)
-    runs = tuple(_found_run(run_id, run) for run_id, run in found["runs"].items())
-    runs, already_known = _compare(runs, found["keys"], store)
-    _refuse_without_header(runs, problems, name, store)
+    found_runs = tuple(_found_run(run_id, run) for run_id, run in found["runs"].items())
+    found_runs, already_known = _compare(found_runs, found["keys"], store)
+    _refuse_without_header(found_runs, problems, name, store)
     return Preview(
-        hashlib.sha256(data).hexdigest(), name, len(data), runs, found["lines"], found["bad_lines"], problems,
+        upload_id, name, len(data), found_runs, found["lines"], found["bad_lines"], problems,
         found["torn"], found["complete_bytes"], already_known,
     )
 
 
+def _foreign(
+    found: dict[str, Any], upload_id: str, name: str, size: int, received_at: str, saved: Mapping[str, str],
+    store: Store | None,
+) -> Preview:
+    about = imported.from_child(found["import"], received_at, bool(saved))
+    found_runs = tuple(_found_run(run_id, run) for run_id, run in found["runs"].items())
+    active = active_uploads(Journal(store.runs.journal).entries()) if store is not None and store.runs else {}
+    known = upload_id in active
+    if about.format == imported.DATABASE:
+        found_runs, known = _compare(found_runs, found["keys"], store)
+    return Preview(
+        upload_id, name, size, found_runs, found["lines"], 0,
+        tuple(FoundProblem(*item) for item in found["import"]["problems"]), None, found["complete_bytes"], known, about, (found["import_lines"] or "").encode(),
+    )
+
+
+def _refused(name: str, found: str, expected: str, fix: str = "nothing was kept") -> UserError:
+    """A refusal of the child; what it calls "a ..." is the file itself."""
+    return UserError(f"{name} is {found}" if found.startswith("a ") else f"{name}: {found}", expected,
+                     fix or "nothing was kept")
+
+
 def accept(
     runs: RunsFolder, data: bytes, name: str, *, actor: str = "", label: str | None = None,
-    found: Preview | None = None, good_lines_only: bool = False,
+    found: Preview | None = None, good_lines_only: bool = False, answers: Mapping[str, str] | None = None,
 ) -> UploadRecord:
     """Keep an upload; when this returns it survives a power cut, and the ingester will take it in.
 
     The same bytes again change nothing. `found`: the preview of these bytes, to spare reading them twice.
     A file with bad lines is refused unless `good_lines_only`, which is a person's choice: they then stay in the file
-    and are listed by `queries.problems`. Raises `UserError` for that, and as `preview` does.
+    and are listed by `queries.problems`. Of another program's file the answers go into the journal, so that a
+    rebuild makes the same rows of the original; what was answered for a table is offered for the next one.
+    Raises `UserError` for bad lines, for open questions, and as `preview` does.
     """
     upload_id = hashlib.sha256(data).hexdigest()
     if found is None or found.upload_id != upload_id:
-        found = preview(data, name)
+        found = preview(data, name, answers=answers, runs=runs)
     if found.bad_lines and not good_lines_only:
         raise _mixed_error(found)
+    if found.imported is not None and not found.lines_text:
+        raise _open_error(found, found.imported)
     runs.uploads.mkdir(parents=True, exist_ok=True)
     path = runs.uploads / upload_id
     if not path.exists():
@@ -193,10 +259,20 @@ def accept(
     earlier = next((u for u in history(runs) if u.upload_id == upload_id and u.active), None)
     if earlier is not None:
         return earlier
-    entry = journal.append(UPLOAD, f"upload:{upload_id}", actor=actor, data={
+    about: dict[str, Any] = {
         "name": found.name, "label": label, "bytes": len(data), "run_ids": list(found.run_ids)[:100],
         "cells": found.cells, "bad_lines": found.bad_lines,
-    })
+    }
+    if found.imported is not None:
+        about["import"] = found.imported.for_journal(found.name)
+        imported.keep_lines(runs, upload_id, about["import"], found.lines_text)
+        target = mapping_target(found.imported.format, found.imported.columns)
+        if found.imported.columns and found.imported.answers and not found.imported.from_saved:
+            journal.append(MAPPING, target, actor=actor, data={
+                "format": found.imported.format, "columns": list(found.imported.columns)[:200], "name": found.name,
+                "answers": dict(found.imported.answers),
+            })
+    entry = journal.append(UPLOAD, f"upload:{upload_id}", actor=actor, data=about)
     return _upload_record(entry, True)
 
 
@@ -213,8 +289,10 @@ def redo(runs: RunsFolder, upload_id: str, *, actor: str = "") -> None:
     if known is None or not (runs.uploads / upload_id).is_file():
         raise UserError(f"no upload {upload_id[:12]} to bring back", "an upload that was undone", "upload it again")
     if not known.active:
-        Journal(runs.journal).append(UPLOAD, f"upload:{upload_id}", actor=actor, data={
-            "name": known.name, "label": known.label, "run_ids": list(known.run_ids),
+        journal = Journal(runs.journal)
+        last = [e for e in journal.entries(f"upload:{upload_id}") if e.act == UPLOAD][-1]
+        journal.append(UPLOAD, f"upload:{upload_id}", actor=actor, data={
+            key: last.data[key] for key in ("name", "label", "run_ids", "import") if key in last.data
         })
 
 
@@ -243,19 +321,20 @@ def history(runs: RunsFolder) -> list[UploadRecord]:
 def ingest_file(
     path: str | Path, db_path: str | Path | None = None, *, actor: str = "", dry_run: bool = False,
     reference: Path | None = None, wait_s: float = INGEST_WAIT_S, good_lines_only: bool = False,
+    answers: Mapping[str, str] | None = None, facts: Mapping[str, str] | None = None,
 ) -> IngestResult:
-    """Take a run file in, whether or not an app is open; returns when its rows are there, or after `wait_s`.
+    """Take a run file, or a file of another program with its `answers`, in, whether or not an app is open; returns when its rows are there, or after `wait_s`.
 
     With `dry_run` nothing is kept. A file that lies in the runs folder already is only waited for.
     `good_lines_only` as in `accept`. Raises `UserError` as `preview` does, and when the file cannot be read.
     """
     path = Path(path)
-    data = _read(path)
-    found = preview(data, path.name)
-    if dry_run:
-        return IngestResult(found, None, "nobody yet", 0.0)
+    data = read_file(path)
     database = database_path(db_path)
     runs = RunsFolder.beside(database)
+    found = preview(data, path.name, answers=answers, facts=facts, runs=runs)
+    if dry_run:
+        return IngestResult(found, None, "nobody yet", 0.0)
     inside = path.resolve().is_relative_to(runs.root.resolve()) and path.resolve() in [
         p.resolve() for p in runs.files()
     ]
@@ -288,7 +367,8 @@ def _told_by_app(runs: RunsFolder, what: str, key: str, otherwise: int) -> int:
         return otherwise
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """The bytes of an upload. Raises `UserError` for one that is missing, too large or without an end."""
     try:
         size = path.stat().st_size
         if size > MAX_UPLOAD_BYTES:
@@ -324,11 +404,13 @@ def _refuse_other_formats(data: bytes, name: str) -> None:
         if head[at:at + len(magic)] == magic:
             raise UserError(f"{name} is {what}", expected, fix)
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
-        raise UserError(f"{name} is a Python pickle, which is never loaded here", expected, "give the run file")
+        raise UserError(f"{name} is a Python pickle, which is {TORCH_RECIPE.partition(';')[0]}", expected,
+                        TORCH_RECIPE.partition("; ")[2])
     start = head.lstrip()[:200].lower()
     if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<svg")):
         raise UserError(f"{name} is a web page", expected, "download the file itself, not the page that shows it")
-    if b"\x00" in head[:1024]:
+    is_known_binary = head[:4] == PACKED_FORMATS[0] or head[8:12] == PACKED_FORMATS[1]
+    if b"\x00" in head[:1024] and head[:2] not in (b"\xff\xfe", b"\xfe\xff") and not is_known_binary:
         raise UserError(f"{name} is a binary file", expected, "give the run file")
 
 
@@ -357,6 +439,21 @@ def _refuse_without_lines(found: dict[str, Any], problems: Sequence[FoundProblem
                     "make one with `python -m core run`")
 
 
+def _open_error(found: Preview, about: Imported) -> UserError:
+    if about.facts_for is not None:
+        return UserError(f"{found.name} is {_article(about.title)}, which holds no figures",
+                         "the file that it belongs to", "give both together")
+    asked = found.open_questions
+    names = " ".join(f"--answer {question.key}=..." for question in asked)
+    return UserError(f"{found.name} is {_article(about.title)} that does not say everything: "
+                     + " ".join(question.text for question in asked)[:600], names,
+                     "answer in the form of the Data page, or with these options")
+
+
+def _article(title: str) -> str:
+    return f"{'an' if title[:1].lower() in 'aeio' or title.startswith('nv') else 'a'} {title}"
+
+
 def _mixed_error(found: Preview) -> UserError:
     first = found.problems[0]
     count = f"{found.bad_lines} of {found.lines + found.bad_lines} lines"
@@ -382,28 +479,7 @@ def _refuse_without_header(
                         "a whole run file, from its first line", "copy it again")
 
 
-# --- the child -------------------------------------------------------------------------------------------------------
-
-
-def _read_in_child(data: bytes, name: str) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="gapscope-") as folder:
-        path = Path(folder) / "upload"
-        path.write_bytes(data)
-        command = [sys.executable, "-I", "-S", str(_CHILD), str(path), json.dumps(LIMITS)]
-        environment = {"SYSTEMROOT": os.environ["SYSTEMROOT"]} if "SYSTEMROOT" in os.environ else {}
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder,
-                env=environment, timeout=TIMEOUT_S, start_new_session=True, check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise UserError(f"{name} takes longer than {TIMEOUT_S:.0f} s to read", "a run file",
-                            "nothing was kept") from None
-    if done.returncode != 0:
-        raise UserError(f"{name} takes more time or memory to read than is allowed", "a run file",
-                        "nothing was kept")
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+# --- what the child said -------------------------------------------------------------------------------------------------------
 
 
 def _found_run(run_id: str, run: dict[str, Any]) -> FoundRun:
