@@ -376,11 +376,11 @@ def test_only_a_difference_beyond_the_spread_is_faster() -> None:
 
 def test_the_closing_table_adds_the_best_of_each_op_that_was_reproduced() -> None:
     looked = [
-        Looked(op(device_ms=40.0), 30.0, True, None, [trial("rewriting: a", [8.0] * 4, [2.0] * 4),
+        Looked(op(device_ms=40.0), 30.0, True, trials=[trial("rewriting: a", [8.0] * 4, [2.0] * 4),
                                                       trial("layout: b (copy not timed)", [8.0] * 4, [1.0] * 4),
                                                       trial("precision: TF32 on", [8.0] * 4, [0.5] * 4)]),
-        Looked(op("aten::add", device_ms=20.0), 10.0, False, None, [trial("layout: c", [8.0] * 4, [2.0] * 4)]),
-        Looked(op("aten::mm", device_ms=5.0), 1.0, None, "arguments could not be kept"),
+        Looked(op("aten::add", device_ms=20.0), 10.0, False, trials=[trial("layout: c", [8.0] * 4, [2.0] * 4)]),
+        Looked(op("aten::mm", device_ms=5.0), 1.0, note="arguments could not be kept"),
     ]
     told = summary(looked, [90.0, 100.0, 110.0])
     assert told["saving_ms"] == pytest.approx(30.0)  # 40 x (1 - 1/4); the second op was not reproduced
@@ -420,6 +420,8 @@ for line in sys.stdin:
         answer.update(samples_ms=[2.0 if benchmark else 4.0] * 3,
                       agreement={"max_abs_diff": 0.0, "tolerance": 1.0, "agrees": True} if order.get("reference")
                       else None)
+    elif do == "kernels" and "backend: deadly" in order["changes"]:
+        answer.update(error="RuntimeError: cuDNN error", culprit="backend: deadly", retire=True)
     elif do == "kernels":
         answer.update(by_change={
             change: {"kernels": ["fft"] if not change else ["gemm"], "launches": 9000 if not change else 7,
@@ -490,7 +492,8 @@ def test_a_run_writes_one_line_per_trial_and_outlives_a_worker_that_dies(tmp_pat
     notes = {note.event: note for note in place.records(Note)}
     assert notes["not_tried"].data["reasons"]["backend: refused"].startswith("RuntimeError: No available kernel")
     assert "ended with code 9" in notes["not_tried"].data["reasons"]["backend: deadly"]
-    assert "not met again" in notes["op_skipped"].text
+    assert notes["op_looked_at"].data["note"] == "the op was not met again"
+    assert place.log.count("kernels  0") == 2  # again without the one that broke the profiling process
     assert notes["warning"].text == "a doubt"
 
 

@@ -62,6 +62,7 @@ _AS_IT_IS, _COLD = "", "cold"
 _TRIAL_S, _LEAST_TRIAL_S = 1.5, 0.05
 _OWN_ROUNDS = 3
 _PASSES_SHARE = 0.03  # of the budget, for unprofiled passes of the whole tracker
+_KERNELS_TRIES = 4
 _KERNELS_SHARE = 0.3  # of an op's time, to see kernels; the rest times
 _SILENCE_S = 180.0
 _NO_WORK_MS = 1e-9
@@ -246,8 +247,11 @@ class Microscope:
                 looked.note = str(captured["notes"].get(op.key(), "not captured"))
             else:
                 self._one(looked, file, (self.deadline - time.monotonic()) / left)
-            if looked.note:
-                self._note("op_skipped", f"{op_name(op)}: {looked.note}", {"op": op.key()})
+            self._note("op_looked_at", row_text(looked), {
+                "op": op.key(), "lost_ms": lost_ms, "floor_ms": rates.floor_ms(op), "device_ms": op.device_ms,
+                "calls": op.calls, "reproduced": looked.reproduced, "trials": len(looked.trials), "note": looked.note,
+                "replay": looked.replay,
+            })
             self.say(f"{index + 1}/{len(chosen)} {row_text(looked)}")
         return "done", None
 
@@ -270,7 +274,7 @@ class Microscope:
             return
         changes = [one["change"] for one in found if not one["own_process"]]
         replay = self._replayed(looked, file, base["samples_ms"], changes, share_s * _KERNELS_SHARE)
-        looked.reproduced = replay.reproduced
+        looked.reproduced, looked.replay = replay.reproduced, replay.told(self.on_cuda)
         failed: dict[str, str] = {}
         for index, one in enumerate(found):
             if time.monotonic() >= end or self.signals.count > 0:
@@ -298,15 +302,11 @@ class Microscope:
         if not self.on_cuda:
             alone_ms = statistics.median(samples_ms)
             return _Replay(in_tracker_ms, alone_ms, False, {}, reproduced(in_tracker_ms, alone_ms, (), (), op.calls))
-        order = {"do": "kernels", "changes": changes, "budget_s": budget_s}
-        told = self._with_op(file, order, profiles=True)
-        if "error" in told and changes:  # perhaps one alternative took the process down
-            told = self._with_op(file, {**order, "changes": []}, profiles=True)
-        by_change = dict(told.get("by_change", {}))
+        by_change, reason = self._kernels(file, changes, budget_s)
         states = [(name, by_change[name]) for name in (_AS_IT_IS, _COLD)
                   if name in by_change and "error" not in by_change[name]]
         if not states:
-            looked.note = f"its kernels could not be seen: {told.get('error', 'no answer')}"
+            looked.note = f"its kernels could not be seen: {reason}"
             return _Replay(in_tracker_ms, None, False, by_change, None)
         # The state of the cache that comes closer to what the tracker saw.
         name, nearest = min(states, key=lambda state: abs(math.log(
@@ -315,6 +315,17 @@ class Microscope:
             in_tracker_ms, nearest["device_ms"], name == _COLD, by_change,
             reproduced(in_tracker_ms, nearest["device_ms"], op.kernels, nearest["kernels"], op.calls),
         )
+
+    def _kernels(self, file: str, changes: list[str], budget_s: float) -> tuple[dict[str, dict[str, Any]], str | None]:
+        """What each change launches, and why that is not known; changes that break the process are left out."""
+        told: dict[str, Any] = {}
+        for _ in range(_KERNELS_TRIES):
+            told = self._with_op(file, {"do": "kernels", "changes": changes, "budget_s": budget_s}, profiles=True)
+            if "error" not in told:
+                return dict(told["by_change"]), None
+            # A process that died without a word names nobody.
+            changes = [change for change in changes if change != told["culprit"]] if "culprit" in told else []
+        return {}, str(told.get("error"))
 
     def _own_process(self, file: str, change: str, budget_s: float, replay: _Replay) -> dict[str, Any]:
         """A change that must hold from the start of a process: samples of two processes in turn."""
@@ -353,9 +364,7 @@ class Microscope:
                 "agrees": agreement["agrees"], "tolerance": agreement["tolerance"],
                 "launches_before": before.get("launches"), "launches_after": after.get("launches"),
                 "device_before_ms": before.get("device_ms"), "device_after_ms": after.get("device_ms"),
-                "in_tracker_ms": replay.in_tracker_ms, "replay_ms": replay.alone_ms,
-                "l2": ("cold" if replay.cold else "warm") if self.on_cuda else None,
-                "lost_ms": looked.lost_ms, "pass_ms": statistics.median(self.pass_ms),
+                **replay.told(self.on_cuda), "lost_ms": looked.lost_ms, "pass_ms": statistics.median(self.pass_ms),
             },
         ))
         looked.trials.append({
@@ -376,6 +385,10 @@ class _Replay:
     cold: bool  # replays with a cold L2 cache come closer
     by_change: dict[str, dict[str, Any]]
     reproduced: bool | None
+
+    def told(self, on_cuda: bool) -> dict[str, Any]:
+        return {"in_tracker_ms": self.in_tracker_ms, "replay_ms": self.alone_ms,
+                "l2": ("cold" if self.cold else "warm") if on_cuda else None}
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

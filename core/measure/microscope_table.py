@@ -28,6 +28,7 @@ class Looked:
     lost_ms: float
     reproduced: bool | None = None
     note: str | None = None
+    replay: dict[str, Any] = field(default_factory=dict)  # how it behaved alone
     trials: list[dict[str, Any]] = field(default_factory=list)  # plain values, one per op_trial line
 
     def best(self, other_precision: bool = False) -> dict[str, Any] | None:

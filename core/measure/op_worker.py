@@ -249,7 +249,8 @@ class OpWorker:
         """Kernels, launches and device time of one call of each change. What fails is named with its reason.
 
         Short calls share one profiled pass; a long one, which may launch tens of thousands of kernels, gets its own,
-        so that no trace grows beyond memory. On a CPU there are no kernels and nothing is profiled.
+        so that no trace grows beyond memory. On a CPU there are no kernels and nothing is profiled. What breaks the
+        process is named as `culprit`, to be left out next time.
         """
         _, call, found = self._now()
         told: dict[str, dict[str, Any]] = {}
@@ -270,7 +271,7 @@ class OpWorker:
                         once_ms = max(self.meter.sample_ms(function, 1), 1e-3)
                 except Exception as error:
                     if reasons.poisons_process(error):
-                        raise
+                        return {"culprit": change, "retire": True, "error": reasons.of_error(error)}
                     told[change] = {"error": reasons.of_error(error)}
                     self._give_memory_back()
                     continue
