@@ -51,33 +51,11 @@ from core.trackers.joint4d_shape import (
     WINDOW,
     Joint4dShape,
 )
+from core.trackers.residual import plain_block, relu
 from core.trackers.tracker import Predictions, Tracker
 
 POSITION_STEP = 0.1  # scale of the last layer's random weights: keeps untrained tracks near their start
 LONGEST_PERIOD = 10_000.0  # of the sines that tell the transformer a frame's number (Vaswani et al. 2017)
-
-
-class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions, each followed by instance norm and ReLU, beside a shortcut.
-
-    The norms have no weights, and the convolutions no bias, which a norm would take away again.
-    """
-
-    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride=stride, padding=1, bias=False)
-        self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
-        changes_shape = stride != 1 or channels_in != channels_out
-        self.shortcut = nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False) if changes_shape else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        made = norm_relu(self.conv2(norm_relu(self.conv1(x))))
-        shortcut = x if self.shortcut is None else F.instance_norm(self.shortcut(x))
-        return F.relu(shortcut + made, inplace=True)
-
-
-def norm_relu(x: Tensor) -> Tensor:
-    return F.relu(F.instance_norm(x), inplace=True)
 
 
 class Encoder(nn.Module):
@@ -88,8 +66,8 @@ class Encoder(nn.Module):
         self.stem = nn.Conv2d(3, STEM_CHANNELS, 7, stride=2, padding=3, bias=False)
         self.groups = nn.ModuleList(
             nn.Sequential(
-                ResidualBlock(channels_in, channels_out, stride),
-                *(ResidualBlock(channels_out, channels_out, 1) for _ in range(BLOCKS_PER_GROUP - 1)),
+                plain_block(channels_in, channels_out, stride),
+                *(plain_block(channels_out, channels_out, 1) for _ in range(BLOCKS_PER_GROUP - 1)),
             )
             for channels_in, channels_out, stride in ENCODER_GROUPS
         )
@@ -100,13 +78,13 @@ class Encoder(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         """frames (F, 3, H, W) -> (F, 128, H/4, W/4)."""
         size = frames.shape[-2] // STRIDE, frames.shape[-1] // STRIDE
-        x = norm_relu(self.stem(frames))
+        x = relu(self.stem(frames))
         scales = []
         for group in self.groups:
             x = group(x)
             same = x.shape[-2:] == size
             scales.append(x if same else F.interpolate(x, size=size, mode="bilinear", align_corners=False))
-        return self.project(norm_relu(self.fuse(torch.cat(scales, dim=1))))
+        return self.project(relu(self.fuse(torch.cat(scales, dim=1))))
 
 
 def heads_apart(packed: Tensor, parts: int, heads: int, over_time: bool) -> Tensor:
