@@ -24,7 +24,7 @@ from core.errors import UserError
 from core.measure import run
 from core.measure.__main__ import main
 from core.measure.plan import Effort, Size, SweepRequest
-from core.records import Cell, End, Note, RunsFolder, device_lock, read_run_file
+from core.records import Ceiling, Cell, End, Note, RunsFolder, device_lock, read_run_file
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,6 +42,13 @@ for line in sys.stdin:
         send({"type": "hello", "device": {"type": kind, "name": "Fake", "uuid_hash": uuid},
               "host": {"cores": 2, "ram_bytes": 64 * 2**30}, "software": {"python": "3", "torch": "2.0"},
               "settings": {}, "warnings": [], "busy": busy})
+        continue
+    if order["do"] == "devices":
+        send({"type": "devices", "devices": [{"device": "board:" + c * 32} for c in "ab"]})
+        continue
+    if order["do"] == "ceilings":
+        send({"type": "ceiling", "ceiling": {"metric": "copy", "value": 4200.0, "unit": "GB/s"}})
+        send({"type": "ceilings"})
         continue
     if order["do"] == "handicap":
         handicap = order["handicap"]
@@ -197,6 +204,21 @@ def test_what_cannot_fit_is_skipped_with_both_numbers_unless_forced(bench: Bench
     assert "this device has 64.0 GiB" in str(skipped.reason)
     bench.measure(request([1], sizes=(huge,), force=True), run_id="forced")
     assert bench.records(Cell, "forced")[0].status == "ok"
+
+
+def test_ceilings_are_measured_once_before_the_first_cell_of_a_run_that_asks_for_them(bench: Bench) -> None:
+    bench.when(lambda text: '"kind":"cell"' in text, lambda: bench.runs.request_stop("run-one"))
+    bench.measure(request(list(range(100, 110)), ceilings=True), uuid="c" * 32, sleep_s=0.1)
+    bench.resume(uuid="c" * 32)
+    kinds = [line.kind for line in read_run_file(bench.runs.run_file("run-one")).lines]
+    assert kinds.count("ceiling") == 1
+    assert kinds.index("ceiling") < kinds.index("cell")
+    bench.measure(request([1], ceilings=True), run_id="on-a-cpu")
+    assert not bench.records(Ceiling, "on-a-cpu")
+
+
+def test_all_stands_for_every_board_by_its_id(bench: Bench) -> None:
+    assert run.visible_devices(bench.command()) == ["board:" + "a" * 32, "board:" + "b" * 32]
 
 
 def test_clocks_that_disagree_are_a_warning_of_the_run(bench: Bench) -> None:

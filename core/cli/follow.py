@@ -21,6 +21,7 @@ from typing import Any
 
 import core
 from core import units
+from core.errors import UserError
 from core.records import Cell, End, Note, RunHeader, RunsFolder, parse_lines
 
 POLL_S = 0.2
@@ -94,6 +95,27 @@ def describe(cell: Cell) -> str:
     return f"{what}: {units.time_ms(statistics.median(cell.wall_ms))} (n {len(cell.wall_ms)})"
 
 
+def measuring_branch(*words: str, timeout_s: float = 300.0) -> str:
+    """What `python -m core.measure WORDS` prints. Raises UserError or RuntimeError with what it says instead."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "core.measure", *words], capture_output=True, text=True, timeout=timeout_s,
+            check=False, env=_environment(),
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"`core.measure {words[0]}` gave no answer for {timeout_s:g} s") from None
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        raise UserError(said) if done.returncode == 2 else RuntimeError(said)
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    """For a child that must find this package, which may not be installed."""
+    root = str(Path(core.__file__).resolve().parent.parent)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
+
+
 @dataclass
 class Runner:
     """The measuring process, in a session of its own: Ctrl-C in this terminal reaches it only through `ask_to_stop`."""
@@ -105,14 +127,11 @@ class Runner:
     def start(cls, arguments: list[str], runs: RunsFolder) -> Runner:
         """Start `python -m core.measure run` with these sweep options and this runs folder."""
         runs.root.mkdir(parents=True, exist_ok=True)
-        # The package may not be installed: the child finds it where this process found it.
-        root = str(Path(core.__file__).resolve().parent.parent)
-        path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
         process = subprocess.Popen(
             # -P: a folder called core where the command was typed must not stand in for ours.
             [sys.executable, "-P", "-m", "core.measure", "run", *arguments, "--runs", str(runs.root)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env=_environment(),
         )
         runner = cls(process)
         threading.Thread(target=runner._drain, daemon=True).start()

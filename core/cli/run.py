@@ -51,24 +51,30 @@ def execute(arguments: argparse.Namespace) -> int:
         request = plan.request_from(arguments)  # a mistake is told before anything starts
         if arguments.plan:
             return _show_plan(request, arguments.json)
-        devices = plan.devices_of(request.device)
-        if len(devices) > 1:
-            return _measure_each(arguments, devices)
+        if request.device == plan.ALL_DEVICES:
+            return _measure_each(arguments)
     return _measure(arguments)
 
 
-def _measure_each(arguments: argparse.Namespace, devices: list[str]) -> int:
-    """One sweep and one run file for each device, one after the other. The worst exit code."""
+def _measure_each(arguments: argparse.Namespace) -> int:
+    """One sweep and one run file for each GPU, one after the other, until one is stopped. The worst exit code."""
+    from core.cli.follow import measuring_branch
+
     for name in ("out", "json"):
         if getattr(arguments, name):
-            raise UserError(f"--{name} with several devices", "one device, since each has a run of its own",
+            raise UserError(f"--{name} with --device all", "one device, since each has a run of its own",
                             f"leave --{name} out, or name a device")
+    devices = measuring_branch("devices").split()
     typed = arguments.typed
     codes = []
-    for device in devices:
-        print(f"{device} of {len(devices)} devices")
+    for index, device in enumerate(devices):
+        if len(devices) > 1:
+            print(f"GPU {index + 1} of {len(devices)}")
         arguments.typed = [*typed, "--device", device]  # the last one counts
-        codes.append(_measure(arguments))
+        state: list[str] = []
+        codes.append(_measure(arguments, state))
+        if state != ["done"]:
+            break
     return max(codes)
 
 
@@ -76,7 +82,7 @@ def _show_plan(request: Any, as_json: bool) -> int:
     from core.cli.output import print_json
     from core.measure import plan
 
-    rate = plan.rate_of(plan.devices_of(request.device)[0])
+    rate = plan.rate_of(request.device)
     cells = plan.expand(request, rate, plan.works_before_a_look(request))
     if as_json:
         print_json(plan.plan_json(request, cells, rate))
@@ -85,7 +91,8 @@ def _show_plan(request: Any, as_json: bool) -> int:
     return 0
 
 
-def _measure(arguments: argparse.Namespace) -> int:
+def _measure(arguments: argparse.Namespace, ended: list[str] | None = None) -> int:
+    """Start a sweep and follow it. `ended` gets the state in which it ended, if it got one."""
     from core.cli.follow import Progress, Runner, follow
     from core.records import RunsFolder, new_run_id
 
@@ -116,6 +123,8 @@ def _measure(arguments: argparse.Namespace) -> int:
                 runner.ask_to_stop()  # nobody watches it any more
                 raise
     code = runner.process.wait()
+    if ended is not None and progress.end is not None:
+        ended.append(progress.end.state)
     every_cell_failed = code == 1 and progress.end is not None and progress.end.state == "done"
     if code != 0 and not every_cell_failed:
         return _failed(runner, code, path, progress)

@@ -13,8 +13,9 @@ from typing import NoReturn
 
 from core.errors import UserError
 from core.measure import plan, run
-from core.records import RunsFolder, new_run_id
+from core.records import RunsFolder, last_line, new_run_id
 
+DEVICES = "devices"
 OTHER_COMMANDS = ("cost", "ceilings", "doctor", "microscope")
 
 class _Parser(argparse.ArgumentParser):
@@ -47,6 +48,9 @@ def main(argv: list[str] | None = None) -> int:
         if typed[:1] and typed[0] in OTHER_COMMANDS:
             code: int = importlib.import_module(f"core.measure.{typed[0]}").main(typed[1:])
             return code
+        if typed == [DEVICES]:  # for the shell, which never loads torch
+            print("\n".join(run.visible_devices()))
+            return 0
         arguments = parser().parse_args(typed)
         if arguments.command == "plan" or arguments.plan:
             print(plan.told(arguments))
@@ -74,7 +78,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
         return _measured(target)
     request = plan.request_from(arguments)
-    devices = plan.devices_of(request.device)
+    devices = run.visible_devices() if request.device == plan.ALL_DEVICES else [request.device]
     if len(devices) == 1:
         request = dataclasses.replace(request, device=devices[0])
         out = Path(arguments.out) if arguments.out else None
@@ -86,7 +90,15 @@ def _run(arguments: argparse.Namespace) -> int:
     for index, device in enumerate(devices):  # one after the other: two sweeps would share the host
         run_id = arguments.run_id if index == 0 and arguments.run_id else new_run_id()
         codes.append(_measured(run.new_target(dataclasses.replace(request, device=device), runs, run_id)))
+        if last_state(runs.run_file(run_id)) == "stopped":
+            break  # whoever stopped one meant all
     return max(codes)
+
+
+def last_state(path: Path) -> str | None:
+    """How a run ended: the state of its last line, None when it is no end."""
+    line = last_line(path)
+    return str(line["state"]) if line is not None and line.get("kind") == "end" else None
 
 
 def _measured(target: run.Target) -> int:

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import dataclasses
 import hashlib
+import importlib
 import importlib.util
 import io
 import os
@@ -30,6 +31,7 @@ from core.measure import plan, run
 from core.measure.worker_process import WORKER_COMMAND
 from core.records import METHOD, SCHEMA, Device, RunsFolder, new_run_id
 
+OTHER_COMMANDS = ("cost", "ceilings", "doctor", "microscope")
 WORKER_WORD = "worker"
 """First argument of a worker process; not for people."""
 
@@ -46,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         worker.main()
         return 0
+    if typed[:1] and typed[0] in OTHER_COMMANDS:
+        return _other_command(typed[0], typed[1:])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a batch job's log is often ASCII
@@ -77,6 +81,9 @@ def parser() -> argparse.ArgumentParser:
                f"  {call}                                    a minute: preset quick\n"
                f"  {call} --preset standard --budget 30m     what comparisons between GPUs need\n"
                f"  {call} plan --preset standard             what that would take, nothing is measured\n"
+               f"  {call} --entry MODEL.py:build              your own model\n"
+               f"  {call} doctor                             this machine, checked\n"
+               f"  {call} ceilings                           what it does at best\n"
                f"  {call} --resume FILE                      go on with an unfinished file\n"
                "Ctrl-C stops after the running cell, twice at once. Over ssh, start it in tmux or screen.",
     )
@@ -89,6 +96,21 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--resume", metavar="FILE", help="continue this run file; what was measured is not repeated")
     top.add_argument("--version", action="version", version=_version())
     return top
+
+
+def _other_command(name: str, typed: list[str]) -> int:
+    """cost, ceilings, doctor, microscope: modules of their own, the same as in a checkout."""
+    try:
+        if name != "doctor":  # which tells itself what is missing
+            check_packages()
+        code: int = importlib.import_module(f"core.measure.{name}").main(typed)
+        return code
+    except UserError as error:
+        return _fail(str(error), USER_MISTAKE)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except (RuntimeError, OSError) as error:
+        return _fail(f"{name} failed: {error}", FAILURE)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -243,10 +265,15 @@ def _measure(arguments: argparse.Namespace) -> int:
                             "leave it out, or start a new sweep")
         check_packages()
         budget_s = plan.parse_duration_s(arguments.budget, "budget") if arguments.budget else None
-        target = run.resumed_target(Path(arguments.resume), locks, budget_s, bool(arguments.force), arguments.video)
+        target = run.resumed_target(
+            Path(arguments.resume), locks, budget_s, bool(arguments.force), arguments.video, arguments.entry,
+            plan.checkouts(arguments.checkout), arguments.weights,
+        )
     else:
         request = plan.request_from(arguments)
         check_packages()
+        if request.device == plan.ALL_DEVICES:
+            return _measure_each(request, arguments, locks)
         if arguments.out:
             target = run.new_target(request, locks, None, Path(arguments.out))
             check_folder(target.path.parent)
@@ -254,14 +281,36 @@ def _measure(arguments: argparse.Namespace) -> int:
             folder, run_id = Path.cwd(), new_run_id()
             check_folder(folder)
             target = run.Target(folder / f"gapscope-{run_id}.jsonl", run_id, locks, request)
+    return _one(target, folder, arguments)[0]
+
+
+def _one(target: run.Target, folder: Path | None, arguments: argparse.Namespace) -> tuple[int, str]:
+    """Measure a target: exit code and end state. `folder`: where its file gets its name from the device."""
     with _Signals().listening() as signals:
         sweep = _Sweep(target, signals, _say, _worker_command())
         sweep.folder = folder
         try:
             state = sweep.run()
         except (RuntimeError, OSError) as error:
-            return _fail(_failure(error, sweep), FAILURE)
-    return _finish(sweep, state, arguments)
+            return _fail(_failure(error, sweep), FAILURE), "failed"
+    return _finish(sweep, state, arguments), state
+
+
+def _measure_each(request: plan.SweepRequest, arguments: argparse.Namespace, locks: RunsFolder) -> int:
+    """Every GPU in turn, one file each, until one is stopped. The worst exit code."""
+    if arguments.out:
+        raise UserError("--out with --device all", "one device, since each has a file of its own", "leave --out out")
+    check_folder(Path.cwd())
+    codes = []
+    for device in run.visible_devices(_worker_command()):
+        run_id = new_run_id()
+        target = run.Target(Path.cwd() / f"gapscope-{run_id}.jsonl", run_id, locks,
+                            dataclasses.replace(request, device=device))
+        code, state = _one(target, Path.cwd(), arguments)
+        codes.append(code)
+        if state != "done":
+            break
+    return max(codes)
 
 
 def _locks_folder() -> RunsFolder:

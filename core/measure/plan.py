@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -86,6 +87,7 @@ class SweepRequest:
     entry: str | None = None  # FILE.py:build of the user's own model, in place of trackers and sizes
     checkouts: tuple[tuple[str, str], ...] = ()  # (tracker family, path) of official repositories
     weights: str | None = None  # path of a checkpoint, else random weights
+    ceilings: bool = False
     device: str = "auto"
     processes: int = 1
     budget_s: float | None = None
@@ -217,7 +219,7 @@ class Preset:
     effort: Effort
     ops: str
     ladder: tuple[SettingKey, ...] | None = None  # settings that are not a product of lists
-    star: bool = True
+    ceilings: bool = True  # whether a GPU's ceilings are measured at the start
 
 
 # What a fast card has and a slow one has not, taken away one at a time and then all together: the host and the memory
@@ -238,6 +240,7 @@ PRESETS: dict[str, Preset] = {
     # Small enough for two CPU cores: five precisions in half a minute.
     "quick": Preset(
         ("local4d:small",), (8,), ((96, 96),), (32,), _ONE, PRECISIONS, 1, Effort(0.3, 1.0, 6, 40), "centre",
+        ceilings=False,
     ),
     "standard": Preset(
         ("local4d:base", "local4d:small"), (47, 24), ((256, 256), (384, 384)), _MANY, _ONE, PRECISIONS, 3,
@@ -361,6 +364,7 @@ def request_from(arguments: argparse.Namespace) -> SweepRequest:
         entry=arguments.entry or None,
         checkouts=checkouts(arguments.checkout),
         weights=arguments.weights or None,
+        ceilings=preset.ceilings and arguments.preset is not None,
         device=parse_device(arguments.device or "auto"),
         processes=_count(arguments.processes, "processes", MAX_PROCESSES) if arguments.processes else preset.processes,
         budget_s=parse_duration_s(arguments.budget, "budget") if arguments.budget else None,
@@ -422,28 +426,17 @@ def parse_duration_s(text: str, name: str) -> float:
 
 
 ALL_DEVICES = "all"
+BOARD = "board:"  # and the id of a board, as in run files
 
 
 def parse_device(text: str) -> str:
-    """auto, cpu, cuda (the first), cuda:N, or all (every GPU of this machine in turn)."""
+    """auto, cpu, cuda (the first), cuda:N, board:ID, or all (every GPU of this machine in turn)."""
     if text == "cuda":
         return "cuda:0"
-    if text in ("auto", "cpu", ALL_DEVICES) or (text.startswith("cuda:") and text[5:].isdecimal()):
+    board = re.fullmatch(BOARD + r"[0-9a-f]{32}", text)
+    if text in ("auto", "cpu", ALL_DEVICES) or board or (text.startswith("cuda:") and text[5:].isdecimal()):
         return text
     raise UserError(f"device {text!r}", "auto, cpu, cuda:N or all", "try --device auto")
-
-
-def devices_of(device: str) -> list[str]:
-    """The devices to measure one after the other: `all` is every GPU that the driver lists.
-
-    Raises UserError for `all` on a machine without one.
-    """
-    if device != ALL_DEVICES:
-        return [device]
-    cards = _nvidia_smi_cards()
-    if not cards:
-        raise UserError("--device all on a machine whose driver lists no GPU", "at least one GPU", "use --device cpu")
-    return [f"cuda:{index}" for index in range(len(cards))]
 
 
 TRACKERS_FILE = "trackers.toml"
@@ -644,9 +637,11 @@ def rate_of(device: str) -> RoughRate | None:
     """Rate of the device a sweep would use, found without torch: asks nvidia-smi for the card's name."""
     if device == "cpu":
         return cpu_rate()
+    if device.startswith(BOARD):
+        return None
     cards = _nvidia_smi_cards()
     if cards is None:
-        return cpu_rate() if device == "auto" else None
+        return cpu_rate() if device in ("auto", ALL_DEVICES) else None
     index = int(device[5:]) if device.startswith("cuda:") else 0
     return gpu_rate(*cards[index]) if index < len(cards) else None
 
@@ -685,7 +680,7 @@ def usable_cores() -> int:
 def told(arguments: argparse.Namespace) -> str:
     """The plan that the parsed options ask for: a table, or with `arguments.json` one JSON document."""
     request = request_from(arguments)
-    rate = rate_of(devices_of(request.device)[0])
+    rate = rate_of(request.device)
     cells = expand(request, rate, works_before_a_look(request))
     return json.dumps(plan_json(request, cells, rate)) if arguments.json else plan_table(request, cells, rate)
 

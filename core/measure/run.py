@@ -38,6 +38,7 @@ from core.measure.worker_process import (
     WorkerSilentError,
 )
 from core.records import (
+    Ceiling,
     Cell,
     Device,
     End,
@@ -338,6 +339,8 @@ class Sweep:
         rough = f", about {units.duration(predicted_s)} (rough)" if predicted_s is not None else ""
         self.say(f"run {self.target.run_id} on {self.device.name}: {len(remaining)} of {len(cells)} cells{rough}")
         deadline = time.monotonic() + self.request.budget_s if self.request.budget_s is not None else None
+        if remaining:
+            self._ceilings()
         index_of = {cell.key: index for index, cell in enumerate(cells)}
         for done, planned in enumerate(remaining):
             left = len(remaining) - done
@@ -404,6 +407,28 @@ class Sweep:
         result = dict(told["result"])
         self._note("self_test" if result["ok"] else "warning", str(result["text"]), result)
         self.say(str(result["text"]))
+
+    def _ceilings(self) -> None:
+        """What the GPU does at best, measured before the cells; once in a run, also when it is resumed."""
+        before = self.target.before
+        known = before is not None and any(isinstance(line.record, Ceiling) for line in before.lines)
+        if not self.request.ceilings or self.device.type != "cuda" or known or self.stop_requested():
+            return
+        assert self.worker is not None
+        assert self.writer is not None
+        writer = self.writer
+
+        def written(message: dict[str, Any]) -> None:
+            if message.get("type") == "ceiling":
+                writer.write(from_json(Ceiling, message["ceiling"], "ceiling"))
+
+        self.say("measuring what this GPU does at best")
+        try:
+            self.worker.ask({"do": "ceilings", "sweep_budget_s": self.request.budget_s}, "ceilings",
+                            self.request.cell_timeout_s, lambda: self.signals.count > 1, written)
+        except (WorkerSilentError, WorkerDiedError, UserError, RecordError) as error:
+            self._note("warning", f"ceilings: {reasons.clean(str(error))}")
+        self._drop_worker()  # the cells begin in fresh processes
 
     def _skipped(self, planned: PlannedCell) -> Cell | None:
         """A record for a cell that cannot fit into memory, by prediction; None when it may be tried."""
@@ -605,6 +630,21 @@ def _told(cell: Cell) -> str:
     ordered = sorted(cell.wall_ms)
     middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
     return f"{units.time_ms(middle)} (n {len(ordered)}, {cell.stop_rule})"
+
+
+def visible_devices(worker_command: Sequence[str] = WORKER_COMMAND) -> list[str]:
+    """The devices that `all` stands for, told by a worker: each GPU that torch sees by the id of its board, else cpu.
+
+    Raises RuntimeError when no worker can be started.
+    """
+    worker = WorkerProcess(worker_command)
+    try:
+        told = worker.ask({"do": "devices"}, "devices", START_TIMEOUT_S)
+        return [str(device["device"]) for device in told["devices"]]
+    except (WorkerDiedError, WorkerSilentError) as error:
+        raise RuntimeError(f"no worker can be started: {error}") from None
+    finally:
+        worker.close()
 
 
 def run_sweep(

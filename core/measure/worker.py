@@ -9,6 +9,10 @@ prints goes to standard error. It ends when its input ends, so that it never out
     out  {"type": "handicap", "notes": {}}
     in   {"do": "entry", "entry": "FILE.py:build", "seed": 0}
     out  {"type": "entry", "work": ...}         the work key of the user's own model
+    in   {"do": "devices"}                      instead of hello
+    out  {"type": "devices", "devices": [{"device": "board:...", "name": ...}]}
+    in   {"do": "ceilings", "sweep_budget_s": null}
+    out  {"type": "ceiling", "ceiling": ...}    as each is measured, then {"type": "ceilings"}
     in   {"do": "self_test"}
     out  {"type": "self_test", "result": {"ok": true, "text": ..., "wall_ms": ..., ...}}
     in   {"do": "cell", "workload": ..., "process": 0, "effort": ..., "seed": 0, ...}
@@ -36,7 +40,8 @@ from typing import Any
 import torch
 
 from core.errors import UserError
-from core.measure import agreement, device, execution, inputs, precision, profile, reasons, telemetry
+from core.measure import agreement, device, execution, handicaps, inputs, precision, profile, reasons, telemetry
+from core.measure.ceiling_bench import quick_ceilings
 from core.measure.cost import OpWork, WorkCount, count
 from core.measure.handicap_apply import Handicapped
 from core.measure.nvml import Nvml, bare_uuid
@@ -229,6 +234,14 @@ class Worker:
             counted = self._count(workload, model, run.eager, progress)[0] if wanted else None
             with self.handicapped.around_cell():
                 return self._profile(order, model, run, counted, progress)
+
+    def ceilings(self, sweep_budget_s: float | None, pipe: Pipe) -> None:
+        """Measure what the device does at best, sending each figure as it comes."""
+        quick_ceilings(
+            self.found, self.nvml, sweep_budget_s, say=lambda line: pipe.progress("ceilings", 0),
+            on_ceiling=lambda ceiling: pipe.send({"type": "ceiling", "ceiling": to_json(ceiling)}),
+            limited="sm_count" in handicaps.values(self.handicapped.handicap),
+        )
 
     def self_test(self) -> dict[str, Any]:
         """One long product, timed by the host, by events and by the profiler: event <= wall, kernel_busy <= event."""
@@ -543,6 +556,11 @@ def main() -> None:
             if order["do"] == "hello":
                 worker = Worker(order["device"])
                 pipe.send(worker.hello())
+            elif order["do"] == "devices":
+                pipe.send({"type": "devices", "devices": device.visible_devices(Nvml.open())})
+            elif order["do"] == "ceilings" and worker is not None:
+                worker.ceilings(order.get("sweep_budget_s"), pipe)
+                pipe.send({"type": "ceilings"})
             elif order["do"] == "handicap" and worker is not None:
                 pipe.send({"type": "handicap", "notes": worker.handicap(order["handicap"])})
             elif order["do"] == "entry" and worker is not None:
