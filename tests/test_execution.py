@@ -87,7 +87,9 @@ def test_a_setting_computes_what_eager_computes(setting: dict[str, Any]) -> None
 def test_cast_gives_the_dtype_and_puts_the_weights_back(name: str) -> None:
     model = Tiny()
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    assert output(model, execution=CAST, precision=name).dtype == precision.AUTOCAST[name]
+    with arranged(model, execution=CAST, precision=name) as ready:
+        assert ready.call().dtype == precision.AUTOCAST[name]
+        assert ready.notes == {"autocast": None, "cast": str(precision.AUTOCAST[name])[6:]}
     after = model.state_dict()
     assert all(torch.equal(after[key], value) and after[key].dtype == value.dtype for key, value in before.items())
 

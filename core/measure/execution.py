@@ -31,21 +31,20 @@ import torch
 from torch.utils._pytree import tree_map
 
 from core.measure import reasons
+from core.measure.plan import EXECUTIONS, MEMORY_FORMATS, SDP_BACKENDS, STAGED_EXECUTIONS
 from core.measure.precision import AUTOCAST
 from core.records import SettingKey
 from core.trackers.stages import StageMarker, marked, no_marker
 from core.trackers.tracker import Tracker
 
-EAGER, COMPILE, CUDAGRAPH, CAST = "eager", "compile", "cudagraph", "cast"
-EXECUTIONS = (EAGER, COMPILE, CUDAGRAPH, CAST)
-CONTIGUOUS, CHANNELS_LAST = "contiguous", "channels_last"
+COMPILE, CUDAGRAPH, CAST = "compile", "cudagraph", "cast"
+CHANNELS_LAST = "channels_last"
 SDP_DEFAULT = "default"
 # name in the setting key: member of torch.nn.attention.SDPBackend, argument of the older torch.backends.cuda.sdp_kernel
 _SDP = {
     "flash": ("FLASH_ATTENTION", "enable_flash"), "mem_efficient": ("EFFICIENT_ATTENTION", "enable_mem_efficient"),
     "math": ("MATH", "enable_math"), "cudnn": ("CUDNN_ATTENTION", "enable_cudnn"),
 }
-SDP_BACKENDS = (SDP_DEFAULT, *_SDP)
 
 _CALLS_BEFORE_CAPTURE = 3  # libraries make their handles and workspaces, cuDNN chooses its algorithms
 _CPU_COMPILERS = ("g++", "c++", "clang++", "cl")
@@ -94,6 +93,7 @@ def arrange(
         if setting.execution == CAST:
             arguments = stack.enter_context(_cast(model, arguments, AUTOCAST[setting.precision]))
             autocast_factory = nullcontext
+            notes.update(autocast=None, cast=str(AUTOCAST[setting.precision]).removeprefix("torch."))
         if setting.cudnn_benchmark:
             stack.enter_context(_cudnn_benchmark())
         if setting.sdp_backend != SDP_DEFAULT:
@@ -115,14 +115,13 @@ def arrange(
             call = plain
         if setting.execution == CAST or setting.sdp_backend != SDP_DEFAULT:
             call = _explained_at_first(call, setting)
-        yield Arranged(model, call, eager, setting.execution in (EAGER, CAST), notes)
+        yield Arranged(model, call, eager, setting.execution in STAGED_EXECUTIONS, notes)
 
 
 def _refuse(setting: SettingKey, device: torch.device, backend: str) -> None:
     """Raises Unsupported for what is known before anything runs."""
     for name, value, known in (
-        ("execution", setting.execution, EXECUTIONS), ("memory format", setting.memory_format,
-                                                       (CONTIGUOUS, CHANNELS_LAST)),
+        ("execution", setting.execution, EXECUTIONS), ("memory format", setting.memory_format, MEMORY_FORMATS),
         ("attention backend", setting.sdp_backend, SDP_BACKENDS),
     ):
         if value not in known:
