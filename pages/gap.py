@@ -46,6 +46,15 @@ def with_precision(head: str, precision: str) -> str:
     return head if precision == SAME else f"{head},precision={precision}"
 
 
+def show_cause(cause: dict[str, str]) -> None:
+    """One cause: grade, what it is and how much it may be, fix, and the command that decides."""
+    with st.container(border=True, gap="xxsmall"):
+        badge = {"proved": "green", "observed": "blue", "possible": "gray"}[cause["evidence"]]
+        title = f"**{show.plain(cause['cause'])}**: {show.plain(cause['size'])}"
+        st.markdown(f":{badge}-badge[{cause['grade']}] {title}", help=show.plain(cause["detail"]))
+        st.caption(f"{show.plain('Fix: ' + cause['fix'])} {show.plain(cause['measurement'])}: `{cause['command']}`")
+
+
 sides = with_precision(baseline, baseline_precision), with_precision(target, target_precision)
 answer = show.asked(stored.explained, *sides, Filters())
 if answer is None:
@@ -65,6 +74,35 @@ if ratio["value"] is None:
     show.dataframe(gap_tables.reasons_table(answer), alt="Why the two sides cannot be compared")
     show.note(f"Choose other sides or precisions above; {SAME} takes what both sides have in common.")
     st.stop()
+# The ratio as a product, beside it the first causes: fix and deciding command with each.
+steps, causes = st.columns(2, gap="medium")
+with steps:
+    finding = gap_tables.factor_finding(answer)
+    show.chart(
+        gap.factor_waterfall,
+        gap_tables.factor_steps(answer),
+        ratio["value"],
+        answer["verdict"],
+        finding,
+        gap_tables.factor_conditions(answer),
+        table=partial(gap_tables.factor_table, answer),
+        alt=finding,
+        key="factors",
+        table_label="Factors with their sources",
+    )
+with causes:
+    top = gap_tables.top_findings(answer)
+    for cause in top:
+        show_cause(cause)
+    if not top:
+        show.note(gap_tables.no_finding(answer))
+    elif len(answer["findings"]) > len(top):
+        label = f"All {len(answer['findings'])} causes"
+        with st.expander(label, key="causes", on_change="rerun", type="compact") as box:
+            if box.open:
+                show.dataframe(gap_tables.finding_table(answer), alt="All causes with evidence and fix")
+
+# Theory against measured, then where the time goes.
 expected, norm = answer["expected"], answer["norm"] or {}
 numbers = st.columns(5)
 numbers[0].metric(
@@ -91,8 +129,6 @@ known = [
 ]
 for column, (name, value, help_text) in zip(numbers[1:], [row for row in known if row[1] is not None], strict=False):
     column.metric(name, units.ratio(value), help=help_text)
-
-# Theory against measured, then where the time goes.
 rows = gap_tables.theory_rows(answer)
 if len(rows):
     finding = gap_tables.theory_finding(answer)
@@ -130,6 +166,15 @@ with st.expander(gap_tables.op_label(answer), key="ops", on_change="rerun", type
     if box.open and answer["op_diff"]:
         formats = {name: st.column_config.NumberColumn(format="%.3g") for name in gap_tables.OP_NUMBERS}
         show.dataframe(gap_tables.op_table(answer), alt="Operations of both sides", column_config=formats)
+with st.expander(gap_tables.ladder_label(answer), key="ladder", on_change="rerun", type="compact") as box:
+    if box.open:
+        if answer["ladder"]:
+            show.dataframe(gap_tables.ladder_table(answer), alt="Ablations of this work")
+        if answer["microscope"]:
+            show.dataframe(gap_tables.trial_table(answer), alt="Operations tried in another way")
+        if not answer["ladder"] and not answer["microscope"]:
+            show.note("No board measured this work in two settings, or an operation of it alone.")
+            st.code("python -m core run --preset founding", language="bash")
 with st.expander("Environment of both runs", key="environment", on_change="rerun", type="compact") as box:
     if box.open:
         first, second = (answer[side]["run_id"] for side in ("baseline", "target"))

@@ -321,13 +321,24 @@ def _basis(name: str, machines: tuple[Machine, Machine], charged_to_limit: bool)
         return "observed", "the one setting that differs on the same card; the kernels are the same"
     fields = _PARTS[name]
     found = [getattr(machine, field) for machine in machines for field in fields]
-    said = [
-        f"{field.replace('_', ' ')} {left.value:.4g} ({left.source}) against {right.value:.4g} ({right.source})"
-        for field in fields
-        for left, right in [(getattr(machines[0], field), getattr(machines[1], field))]
-    ]
+    said = [_against(field, *(getattr(machine, field) for machine in machines)) for field in fields]
     observed = all(value.evidence == "observed" for value in found)
-    return ("observed" if observed else "possible"), "; ".join(said)
+    return ("observed" if observed else "possible"), "; ".join(dict.fromkeys(said))
+
+
+_WORDS = {
+    "fp32_tflops": "FP32 TFLOP/s", "matmul_gain": "products over FP32", "convolution_gain": "convolutions over FP32",
+    "clock_share": "clock over maximum", "bandwidth_gb_s": "GB/s", "cache_bytes": "bytes of L2",
+    "cache_gb_s": "GB/s in L2", "launch_us": "us a launch", "stall_ms": "ms of stalls",
+}
+
+
+def _against(field: str, left: Value, right: Value) -> str:
+    """Both sides' number in words, its source once where it is the same."""
+    words = f"{_WORDS[field]} {left.value:.4g}"
+    if left.source == right.source:
+        return f"{words} against {right.value:.4g} ({left.source})"
+    return f"{words} ({left.source}) against {right.value:.4g} ({right.source})"
 
 
 def factors(

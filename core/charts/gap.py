@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import altair as alt
@@ -240,6 +241,55 @@ def theory_chart(
         mark.encode(x="x:Q", y="y:Q", text="text:N") for mark in parts.label(base, mode, 15, 600, align="left", dx=13)
     ]
     return theme.finish(alt.layer(*layers), mode, theme.title(finding, conditions), 40 * count + 80, names=names)
+
+
+def factor_waterfall(
+    rows: pd.DataFrame, ratio: float, verdict: str, finding: str, conditions: str, mode: Mode
+) -> alt.LayerChart:
+    """The measured ratio as steps on a logarithmic axis: each factor starts where the one before ended, from 1x on.
+
+    rows: name, kind (hardware, software, residual), ratio, start, end, text, said; in the order of the steps.
+    """
+    t = TOKENS[mode]
+    frame = rows.reset_index(drop=True).copy()
+    frame["y"] = [float(i) for i in range(len(frame))]
+    frame["top"], frame["bottom"] = frame["y"] - 0.28, frame["y"] + 0.28
+    values = [ratio, 1.0, *parts.values_of(frame, "start", "end")]
+    domain = parts.domain_with_room(values, left=0.1, right=0.14, least=3)
+    width = 0.004 * math.log(domain[1] / domain[0])
+    # A factor of one still needs a mark that can be seen.
+    frame["low"] = [min(a, b) * math.exp(-width) for a, b in zip(frame["start"], frame["end"], strict=True)]
+    frame["high"] = [max(a, b) * math.exp(width) for a, b in zip(frame["start"], frame["end"], strict=True)]
+    software = theme.VERDICTS["slower_than_expected"].colour(mode)
+    colours = {"hardware": t.accent, "software": software, "residual": t.band}
+    frame["colour"] = [colours[kind] for kind in frame["kind"]]
+    names = [str(name) for name in frame["name"]]
+    x = parts.ratio_axis(domain, "baseline time / target time, logarithmic")
+    steps = frame.iloc[:-1].assign(below=frame["y"].to_numpy()[1:], x=frame["end"].to_numpy()[:-1])
+    base = alt.Chart(frame)
+    y = parts.row_axis(names, above=0.9)
+    layers: list[alt.Chart] = [
+        parts.vertical(1.0, t.line, 1.5),
+        alt.Chart(steps).mark_rule(color=t.line, strokeDash=[3, 3]).encode(x=x, y=y, y2="below:Q"),
+        base.mark_bar(cornerRadius=2).encode(
+            x=parts.ratio_axis(domain, "baseline time / target time, logarithmic", field="low:Q"),
+            x2="high:Q",
+            y=parts.row_axis(names, above=0.9, field="top:Q"),
+            y2="bottom:Q",
+            color=alt.Color("colour:N", scale=None),
+            fillOpacity=alt.condition("datum.kind == 'residual'", alt.value(0.45), alt.value(1.0)),
+            description="said:N",
+            tooltip=[alt.Tooltip("said:N", title=" ")],
+        ),
+    ]
+    layers += _this_gap(ratio, verdict, mode, -0.5, len(frame) - 0.5, -0.95, domain, f"measured {units.ratio(ratio)}")
+    layers += [
+        mark.encode(x="high:Q", y="y:Q", text="text:N")
+        for mark in parts.label(base, mode, 15, 600, align="left", dx=8)
+    ]
+    return theme.finish(
+        alt.layer(*layers), mode, theme.title(finding, conditions), 36 * len(frame) + 40, names=names
+    )
 
 
 def stage_chart(

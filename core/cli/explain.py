@@ -8,15 +8,15 @@ from core.cli.options import add_db, add_filters, add_json, add_sides, filters_o
 from core.errors import UserError
 
 _FACTS = ("precision", "batch", "points", "os", "first_call")
-STAGES_SHOWN, OPS_SHOWN, OTHERS_SHOWN = 12, 15, 8
+STAGES_SHOWN, OPS_SHOWN, OTHERS_SHOWN, FINDINGS_SHOWN, LADDER_SHOWN = 12, 15, 8, 5, 10
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "explain", help="how much of a gap is hardware: two stored sides, or two numbers from anywhere",
         description="How much of a gap the hardware explains: measured ratio, theory, norm of the pair, verdict, "
-                    "stages and operations. Either two stored sides, or two reported figures (--two), which need no "
-                    "database.",
+                    "factors with a residual, causes with their evidence, stages and operations. Either two stored "
+                    "sides, or two reported figures (--two), which need no database.",
     )
     add_sides(parser, required=False)
     parser.add_argument("--two", nargs=2, metavar="GPU=VALUE",
@@ -119,6 +119,9 @@ def show(answer: dict[str, Any]) -> None:
         say(f"{what}  {units.ratio(ratio['value'])}, {interval}; baseline time / target time")
     _show_theory(answer["expected"])
     _show_norm(answer["norm"])
+    _show_factors(answer)
+    _show_findings(answer)
+    _show_ladder(answer["ladder"])
     _show_stages(answer["stages"])
     _show_ops(answer["op_diff"])
     if answer["assumptions"]:
@@ -158,6 +161,66 @@ def _show_norm(norm: dict[str, Any] | None) -> None:
     say(f"norm      {units.ratio(norm['median'])}  median of {units.count(norm['n'])} healthy operations, 99 % between "
         f"{units.ratio(norm['low'])} and {units.ratio(norm['high'])}, largest {units.ratio(norm['max'])} "
         f"({norm['source']})")
+
+
+def _show_factors(answer: dict[str, Any]) -> None:
+    """The product: factors, what is left, and what was not assessed."""
+    from core import units
+    from core.cli.output import say, table
+
+    if answer["residual"] is None:
+        return
+    rows = [
+        [factor["name"], units.ratio(factor["ratio"]), units.ratio_interval(factor["low"], factor["high"]),
+         factor["evidence"], factor["basis"]]
+        for factor in answer["factors"]
+    ]
+    ends = answer["residual_interval"]
+    rows.append(["residual", units.ratio(answer["residual"]), units.ratio_interval(ends["low"], ends["high"]), "",
+                 "not explained by the factors above"])
+    print("\nfactors: their product is the ratio")
+    print(table(["factor", "", "interval", "evidence", "from"], rows, right=(1,)))
+    if answer["not_assessed"]:
+        say("not assessed, so in the residual: "
+            + "; ".join(f"{item['name']} ({item['reason']})" for item in answer["not_assessed"]))
+
+
+def _show_findings(answer: dict[str, Any]) -> None:
+    """Causes, best evidence first, each with its size, its fix and the measurement that decides."""
+    from core.answers.sentences import size
+    from core.cli.output import printable, say
+
+    found = answer["findings"]
+    if not found:
+        return
+    print("\ncauses")
+    for number, finding in enumerate(found[:FINDINGS_SHOWN], 1):
+        side = finding["side"]
+        say(f"{number}. {finding['evidence']}: {finding['cause']}, {size(finding['effect'], side)} on the {side}. "
+            f"{finding['detail']}")
+        say(f"   fix: {finding['fix']}")
+        print(printable(f"   decide: {finding['decide_by']}"))
+    if len(found) > FINDINGS_SHOWN:
+        print(f"{len(found) - FINDINGS_SHOWN} more with --json")
+    following = answer.get("decide_next")
+    if following:
+        say(f"next, on the {following['on']}: {following['measurement']} (decides "
+            f"{len(following['decides'])} of {len(found)})")
+
+
+def _show_ladder(rungs: list[dict[str, Any]]) -> None:
+    from core import units
+    from core.cli.output import table
+
+    if not rungs:
+        return
+    rows = [
+        [rung["setting"], rung["with"], rung["without"], units.ratio(rung["ratio"]),
+         units.ratio_interval(rung["low"], rung["high"]), rung["gpu"]]
+        for rung in rungs[:LADDER_SHOWN]
+    ]
+    print("\nablations of this work: one setting changed on one board")
+    print(table(["setting", "slower", "faster", "ratio", "interval", "board"], rows, right=(3,)))
 
 
 def _show_stages(stages: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -191,6 +192,172 @@ def side_names(answer: Answer) -> tuple[str, str]:
     return short_label(answer["baseline"]), short_label(answer["target"])
 
 
+_HARDWARE = ("compute", "bandwidth", "cache")
+_ORDER = (*_HARDWARE, "clocks", "precision", "library", "host", "memory")
+_SHOWN_FACTOR = 0.005
+"""A factor nearer to one than this is said in one line, not drawn."""
+
+FACTOR_WORDS = {
+    "compute": "arithmetic units", "bandwidth": "memory bandwidth", "cache": "L2 cache", "clocks": "clocks",
+    "precision": "precision", "library": "kernels chosen", "host": "host, launches", "memory": "memory stalls",
+    "residual": "not explained",
+}
+
+
+def factor_steps(answer: Answer) -> pd.DataFrame:
+    """The factors as steps of `gap.factor_waterfall`: hardware first, then what differs by choice, then the rest."""
+    by_name = {factor["name"]: factor for factor in answer["factors"]}
+    steps = [(name, by_name[name]) for name in _ORDER
+             if name in by_name and abs(by_name[name]["ratio"] - 1) > _SHOWN_FACTOR]
+    ends = answer["residual_interval"]
+    steps.append(("residual", {"ratio": answer["residual"], **ends, "basis": "in none of the factors"}))
+    rows, at = [], 1.0
+    for name, factor in steps:
+        kind = "residual" if name == "residual" else "hardware" if name in _HARDWARE else "software"
+        span = f", {units.ratio_interval(factor['low'], factor['high'])}" if factor["low"] is not None else ""
+        rows.append({
+            "name": FACTOR_WORDS[name], "kind": kind, "ratio": factor["ratio"], "start": at,
+            "end": at * factor["ratio"], "text": units.ratio(factor["ratio"]),
+            "said": f"{FACTOR_WORDS[name]}: {units.ratio(factor['ratio'])}{span} ({factor['basis']})",
+        })  # fmt: skip
+        at *= factor["ratio"]
+    return pd.DataFrame(rows, columns=["name", "kind", "ratio", "start", "end", "text", "said"])
+
+
+def factor_finding(answer: Answer) -> str:
+    """What the factors say, as the title of the waterfall."""
+    steps = factor_steps(answer)
+    named = steps[steps["kind"] != "residual"]
+    if named.empty:
+        return f"No factor differs: {units.ratio(answer['residual'])} is not explained"
+    first = max(records(named), key=lambda row: abs(math.log(row["ratio"])))
+    rest = units.ratio(answer["residual"])
+    return f"Largest factor: {first['name']}, {units.ratio(first['ratio'])}; {rest} is not explained"
+
+
+def factor_conditions(answer: Answer) -> str:
+    """What the steps are, which factors are one, and which nobody could assess."""
+    drawn = {"operations": "from operations of both sides", "stages": "from stages of both sides"}
+    by = drawn.get(str(answer["modelled_by"]), "nothing could be modelled")
+    said = [f"steps multiply to the measured ratio, {by}"]
+    equal = [FACTOR_WORDS[factor["name"]] for factor in answer["factors"] if abs(factor["ratio"] - 1) <= _SHOWN_FACTOR]
+    if equal:
+        said.append(f"1x: {', '.join(equal)}")
+    if answer["not_assessed"]:
+        said.append(f"not assessed: {', '.join(FACTOR_WORDS[item['name']] for item in answer['not_assessed'])}")
+    return "; ".join(said)
+
+
+def factor_table(answer: Answer) -> pd.DataFrame:
+    """The product as numbers: factors, residual, and what was not assessed with its reason."""
+    rows = [
+        {"factor": FACTOR_WORDS[factor["name"]], "ratio": units.ratio(factor["ratio"]),
+         "interval": units.ratio_interval(factor["low"], factor["high"]), "evidence": factor["evidence"],
+         "from": factor["basis"]}
+        for factor in answer["factors"]
+    ]
+    ends = answer["residual_interval"]
+    rows.append({"factor": FACTOR_WORDS["residual"], "ratio": units.ratio(answer["residual"]),
+                 "interval": units.ratio_interval(ends["low"], ends["high"]), "evidence": "",
+                 "from": "what the factors leave"})
+    rows += [
+        {"factor": FACTOR_WORDS[item["name"]], "ratio": "not assessed", "interval": units.MISSING, "evidence": "",
+         "from": item["reason"]}
+        for item in answer["not_assessed"]
+    ]
+    return pd.DataFrame(rows)
+
+
+def top_findings(answer: Answer, most: int = 3) -> list[dict[str, str]]:
+    """The first causes in words: grade, cause, size, detail, fix, measurement, command."""
+    return [
+        {
+            "grade": sentences.GRADE_WORDS[finding["evidence"]], "evidence": finding["evidence"],
+            "cause": sentences.capital(finding["cause"]),
+            "size": f"{sentences.size(finding['effect'], finding['side'])} on the {finding['side']}",
+            "detail": finding["detail"], "fix": finding["fix"],
+            "measurement": sentences.capital(finding["decide_by"].removesuffix(finding["command"]).rstrip(": ")),
+            "command": finding["command"],
+        }
+        for finding in answer["findings"][:most]
+    ]  # fmt: skip
+
+
+def no_finding(answer: Answer) -> str:
+    """What is said where no rule saw anything."""
+    if answer["verdict"] == "as_expected":
+        return "Nothing else to blame: the gap is what the hardware allows, and no recorded fact speaks against it."
+    return ("No recorded fact points at a cause. Operation tables on both sides (--ops all), ceilings and an ablation "
+            "of a setting would.")
+
+
+def finding_table(answer: Answer) -> pd.DataFrame:
+    """All causes with grade, effect, bound, fix and the measurement that decides."""
+    return pd.DataFrame(
+        [
+            {
+                "evidence": finding["evidence"], "cause": finding["cause"], "side": finding["side"],
+                "slows it by": sentences.size(finding["effect"], finding["side"]), "what was seen": finding["detail"],
+                "fix": finding["fix"], "decide by": finding["decide_by"], "bounded by": finding["limit"],
+            }
+            for finding in answer["findings"]
+        ],
+        columns=["evidence", "cause", "side", "slows it by", "what was seen", "fix", "decide by", "bounded by"],
+    )  # fmt: skip
+
+
+def ladder_table(answer: Answer) -> pd.DataFrame:
+    """Ablations of this work: one setting changed on one board."""
+    return pd.DataFrame(
+        [
+            {
+                "setting": rung["setting"], "slower": rung["with"], "faster": rung["without"],
+                "ratio": units.ratio(rung["ratio"]), "interval": units.ratio_interval(rung["low"], rung["high"]),
+                "board": rung["gpu"], "of this gap": "yes" if rung["on_side"] else "no", "outputs": rung["outputs"],
+            }
+            for rung in answer["ladder"]
+        ]
+    )  # fmt: skip
+
+
+def trial_table(answer: Answer) -> pd.DataFrame:
+    """Operations that were tried in another way, what they would save first."""
+    words = {True: "yes", False: "no", None: "not recorded"}
+    return pd.DataFrame(
+        [
+            {
+                "operation": row["op"].removeprefix("aten::"), "stage": row["stage"].replace("_", " "),
+                "change": row["change"], "factor": units.ratio(row["factor"]),
+                "before": units.time_ms(row["before_ms"]), "after": units.time_ms(row["after_ms"]),
+                "saved per pass": units.time_ms(row["saved_ms"]), "calls": row["calls"],
+                "largest difference": units.significant(row["max_abs_diff"]), "reproduced": words[row["reproduced"]],
+                "kernels before": ", ".join(row["kernels_before"]), "kernels after": ", ".join(row["kernels_after"]),
+                "board": row["gpu"],
+            }
+            for row in answer["microscope"]
+        ]
+    )  # fmt: skip
+
+
+def ladder_label(answer: Answer) -> str:
+    """The heading of the folded ladder."""
+    number = len(answer["ladder"]) + len(answer["microscope"])
+    return f"Ladder: one setting or operation changed ({number} trials)" if number else "Ladder: nothing tried yet"
+
+
+def explained_note(answer: Answer) -> str:
+    """How much of the operations' lost time roofline and norm explain."""
+    sums = answer["explained_ms"]
+    if not sums or sums["lost_ms"] is None:
+        return ""
+    said = [
+        f"{units.time_ms(sums['by_roofline_ms'])} by the roofline",
+        *([f"{units.time_ms(sums['by_norm_ms'])} more by the norm"] if sums["by_norm_ms"] else []),
+        f"{units.time_ms(sums['unexplained_ms'])} by neither",
+    ]
+    return f"Of {units.time_ms(sums['lost_ms'])} difference in kernel time {sentences.listed(said)}."
+
+
 def stage_rows(answer: Answer) -> pd.DataFrame:
     """Stages of both sides for `gap.stage_chart`, largest difference first; stages of one side only stay."""
     frame = pd.DataFrame(
@@ -250,7 +417,8 @@ def op_label(answer: Answer) -> str:
 
 
 OP_NUMBERS = (
-    "baseline, ms", "target, ms", "difference, ms", "ratio", "roofline ratio", "norm, median", "norm, max",
+    "baseline, ms", "target, ms", "difference, ms", "by roofline, ms", "not explained, ms", "ratio", "roofline ratio",
+    "norm, median", "norm, max",
 )  # fmt: skip
 """Columns of the op table that hold measured or predicted numbers."""
 
@@ -265,12 +433,16 @@ def op_table(answer: Answer) -> pd.DataFrame:
                 "baseline, ms": row["device_ms_baseline"],
                 "target, ms": row["device_ms_target"],
                 "difference, ms": row["lost_ms"],
+                "by roofline, ms": row["by_roofline_ms"],
+                "not explained, ms": row["unexplained_ms"],
                 "ratio": row["ratio"],
                 "roofline ratio": row["roofline_ratio"],
                 "norm, median": row["norm_median"],
                 "norm, max": row["norm_max"],
                 "bound by": row["bound_by_target"] or "",
                 "calls": row["calls_target"],
+                "launches, baseline": row["launches_baseline"],
+                "launches, target": row["launches_target"],
                 "shapes": row["shapes"] or "",
                 "only in": "" if row["only_in"] in (None, "both") else row["only_in"],
                 "kernels, baseline": ", ".join(row["kernels_baseline"] or []),
@@ -288,7 +460,7 @@ def op_note(answer: Answer) -> str:
         return "A side has no op table: measure it with --ops all, or choose the centre size of a sweep."
     if all(row["lost_ms"] is None for row in answer["op_diff"]):
         return "The profiled pass of a side gave no device times, so operations are listed without a difference."
-    return "Device time of one profiled forward pass, most difference first."
+    return f"Device time of one profiled forward pass, most difference first. {explained_note(answer)}".rstrip()
 
 
 def environment_table(answer: Answer) -> pd.DataFrame:
