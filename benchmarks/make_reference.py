@@ -6,6 +6,8 @@ Parts, in this order (every one is a run of its own, `DIR/PREFIX-PART.jsonl`, co
 
     quick           preset quick
     centre          local4d base and small at 47 frames, 256x256, 256 points: five precisions, five processes, op tables
+    founding        preset founding: the ladder of handicaps on the founding case
+    sm-limited      local4d and joint4d on 40, 66, 108 and all 132 SMs, fp32 and tf32, op tables
     star-base       local4d base around that size: resolution 256, 384, 512; frames 24, 47, 96; points 64, 256, 1024
     star-small      the same for local4d small
     standard-base   preset standard, its cells of local4d base
@@ -37,6 +39,10 @@ PARTS: dict[str, list[str]] = {
     "quick": ["--preset", "quick"],
     "centre": ["--preset", "standard", "--frames", "47", "--resolution", "256", "--points", "256", "--processes", "5",
                "--ops", "all"],
+    "founding": ["--preset", "founding"],
+    "sm-limited": ["--preset", "standard", "--tracker", "local4d:base", "local4d:small", "joint4d:base", "--frames",
+                   "47", "--resolution", "256", "--points", "256", "--precision", "fp32", "tf32", "--handicap", "none",
+                   "sm_count=40", "sm_count=66", "sm_count=108", "--processes", "1", "--ops", "all"],
     "star-base": [*_STAR, "--tracker", "local4d:base"],
     "star-small": [*_STAR, "--tracker", "local4d:small"],
     "standard-base": ["--preset", "standard", "--tracker", "local4d:base"],

@@ -14,6 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from core.errors import UserError
 from core.measure import handicaps
 
+BESIDE = frozenset({"bandwidth_copies", "launch_delay_us"})
+"""Handicaps that act by something of their own beside every timed pass."""
+
 _COPY_BYTES = 256 * 2**20  # far beyond any L2, so that every copy goes through memory
 _COPIES_AHEAD = 4
 _FLUSH_FACTOR = 4  # of the L2: lines are not evicted strictly in order

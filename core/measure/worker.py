@@ -43,7 +43,7 @@ from core.errors import UserError
 from core.measure import agreement, device, execution, handicaps, inputs, precision, profile, reasons, telemetry
 from core.measure.ceiling_bench import quick_ceilings
 from core.measure.cost import OpWork, WorkCount, count
-from core.measure.handicap_apply import Handicapped
+from core.measure.handicap_apply import BESIDE, Handicapped
 from core.measure.nvml import Nvml, bare_uuid
 from core.measure.plan import Effort, usable_cores
 from core.measure.timing import Clock, CudaClock, HostClock, StageTimer, Timing, time_cell
@@ -222,6 +222,9 @@ class Worker:
     def _profiled_apart(self, order: dict[str, Any], progress: Any) -> _Profile:
         workload: Workload = from_json(Workload, order["workload"], "workload")
         setting = workload.setting
+        beside = sorted(set(handicaps.values(setting.handicap)) & BESIDE)
+        if beside:  # copies would be counted as the tracker's kernels, and a slowed launch hides its op
+            return _Profile(notes={"profile": f"not profiled: {beside[0]} would show in the table"})
         progress("prepare", 0)
         model = self._build(workload.work, order)
         arguments, _ = self._inputs(model, workload.work, order)
@@ -232,8 +235,7 @@ class Worker:
                 run.call()
             wanted = order.get("with_ops") and run.has_stages
             counted = self._count(workload, model, run.eager, progress)[0] if wanted else None
-            with self.handicapped.around_cell():
-                return self._profile(order, model, run, counted, progress)
+            return self._profile(order, model, run, counted, progress)
 
     def ceilings(self, sweep_budget_s: float | None, pipe: Pipe) -> None:
         """Measure what the device does at best, sending each figure as it comes."""
