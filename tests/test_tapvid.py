@@ -17,7 +17,7 @@ import pytest
 from core.errors import UserError
 from core.measure.agreement import FIRST, accuracy
 from core.measure.inputs import Clip, to_model_input
-from core.measure.tapvid import read_clips
+from core.measure.tapvid import clip_of_size, read_clips
 
 
 def example(frames: int = 3, height: int = 8, width: int = 16) -> dict[str, Any]:
@@ -246,3 +246,21 @@ def test_a_file_that_is_missing_or_too_large_is_not_opened(tmp_path: Path) -> No
 def test_an_ordinary_unpickler_would_have_run_it() -> None:
     stream = io.BytesIO(pickle.dumps(Calls(len, "four")))
     assert pickle.load(stream) == 4  # what the tests above keep from happening
+
+
+def test_a_clip_is_cut_to_the_size_of_a_workload_and_keeps_its_truth(tmp_path: Path) -> None:
+    path = written(tmp_path / "clips.pkl", {"short": example(frames=2), "long": example(frames=5)})
+    (whole,) = [clip for clip in read_clips(path, side=32) if len(clip.video) == 5]
+    clip = clip_of_size(path, frames=4, height=32, width=32, points=7)
+    assert clip.video.shape == (4, 32, 32, 3)
+    assert clip.queries.shape == (7, 3) and clip.tracks is not None and clip.tracks.shape == (7, 4, 2)
+    assert clip.queries[:, 0].max() < 4
+    assert {tuple(query) for query in clip.queries} <= {tuple(query) for query in whole.queries}
+    assert clip.source == whole.source
+
+
+@pytest.mark.parametrize(("size", "told"), [((9, 32, 32), "at most 5"), ((4, 32, 48), "square")])
+def test_a_size_that_no_clip_has_is_told_with_the_fix(tmp_path: Path, size: tuple[int, int, int], told: str) -> None:
+    path = written(tmp_path / "clips.pkl", {"long": example(frames=5)})
+    with pytest.raises(UserError, match=told):
+        clip_of_size(path, *size, points=3)

@@ -284,7 +284,8 @@ def add_sweep_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--entry", metavar="FILE.py:build", help="your own model: a function that returns it")
     parser.add_argument("--checkout", **many, metavar="NAME=PATH", help="your copy of an official repository")
     parser.add_argument("--weights", metavar="FILE", help="a checkpoint instead of random weights")
-    parser.add_argument("--video", metavar="FILE", help="frames of a video file instead of the procedural clip")
+    parser.add_argument("--video", metavar="FILE",
+                        help="a video file, or a TAP-Vid pickle (.pkl), instead of the procedural clip")
     parser.add_argument("--device", metavar="D",
                         help="auto, cuda:0, cpu, or all: every GPU in turn, one run file each (auto)")
     parser.add_argument("--processes", metavar="N", help="worker processes per cell")
@@ -407,7 +408,7 @@ def check(request: SweepRequest) -> None:
         if not Path(request.video).is_file():
             raise UserError(f"no video file {Path(request.video).name!r}", "a readable file",
                             "check the path given to --video")
-        if importlib.util.find_spec("av") is None:
+        if not request.video.endswith(".pkl") and importlib.util.find_spec("av") is None:
             raise UserError("PyAV is not installed", "the package `av` for --video", "run `pip install av`")
 
 

@@ -67,6 +67,34 @@ def read_clips(
     return _clips(examples, path.name, side)
 
 
+SUFFIX = ".pkl"
+
+
+def clip_of_size(path: str | Path, frames: int, height: int, width: int, points: int) -> Clip:
+    """The first clip of a TAP-Vid pickle that is long enough, cut to the size of a workload.
+
+    Its first `frames` frames and the points that are first seen in them; the points are repeated where there are
+    fewer than `points`, so that the work stays that of the workload. Raises UserError as `read_clips`, for a size
+    that is not square, and when no clip is long enough.
+    """
+    if height != width:
+        raise UserError(f"{height}x{width} pixels with a TAP-Vid pickle", "a square size, as the benchmark uses",
+                        f"use --resolution {min(height, width)}")
+    longest = 0
+    for clip in read_clips(path, side=height):
+        longest = max(longest, len(clip.video))
+        early = np.flatnonzero(clip.queries[:, 0] < frames)
+        if len(clip.video) < frames or not len(early):
+            continue
+        chosen = early[np.arange(points) % len(early)]
+        assert clip.tracks is not None
+        assert clip.visible is not None
+        return Clip(clip.video[:frames], clip.queries[chosen], clip.tracks[chosen, :frames],
+                    clip.visible[chosen, :frames], clip.source)
+    raise UserError(f"no clip of {Path(path).name} has {frames} frames", f"at most {longest}, its longest clip",
+                    f"use --frames {longest} or less" if longest else "use another file")
+
+
 def _clips(examples: list[tuple[Any, Any]], file: str, side: int) -> Iterator[Clip]:
     for name, example in examples:
         label = re.sub(r"[^\w.-]+", "-", str(name), flags=re.ASCII).strip("-.")[-40:] or "unnamed"

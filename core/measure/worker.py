@@ -40,7 +40,7 @@ from typing import Any
 import torch
 
 from core.errors import UserError
-from core.measure import agreement, device, execution, handicaps, inputs, precision, profile, reasons, telemetry
+from core.measure import agreement, device, execution, handicaps, inputs, precision, profile, reasons, tapvid, telemetry
 from core.measure.ceiling_bench import quick_ceilings
 from core.measure.cost import OpWork, WorkCount, count
 from core.measure.handicap_apply import BESIDE, Handicapped
@@ -133,6 +133,7 @@ class Worker:
                 blank, status="oom" if no_memory else "failed", reason=no_memory or reasons.of_error(error)
             )
             poisoned = no_memory is None and self.on_cuda and reasons.poisons_process(error)
+            poisoned = poisoned or getattr(error, "retire", False)
         # Outside the handler: the exception's frames hold the tensors that should go now.
         return failed, poisoned or not self._cleaned()
 
@@ -310,8 +311,12 @@ class Worker:
         if self._clips is None or self._clips[0] != key:
             self._clips = self._arguments = None
             video = order.get("video")
-            clip = (inputs.video_clip(video, *size, order["seed"]) if video
-                    else inputs.procedural_clip(*size, order["seed"]))
+            if video and video.endswith(tapvid.SUFFIX):
+                clip = tapvid.clip_of_size(video, *size)
+            elif video:
+                clip = inputs.video_clip(video, *size, order["seed"])
+            else:
+                clip = inputs.procedural_clip(*size, order["seed"])
             self._clips = key, inputs.to_model_input(clip, self.torch_device, work.batch), clip
         if self._arguments is None or self._arguments[0] != (id(model), key):
             with torch.no_grad():
@@ -349,8 +354,9 @@ class Worker:
             reference = self._references[key]
             if reference is None:
                 return None
+            mode = agreement.FIRST if (order.get("video") or "").endswith(tapvid.SUFFIX) else agreement.STRIDED
             return {**agreement.drift(reference, seen),
-                    "accuracy": agreement.accuracy(seen, clip, workload.work.weights)}
+                    "accuracy": agreement.accuracy(seen, clip, workload.work.weights, mode)}
         except Exception as error:  # worth less than the times: such as no memory for the fp32 pass
             return {"unknown": reasons.of_error(error)}
 
