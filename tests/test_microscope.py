@@ -290,6 +290,34 @@ def test_other_results_are_reported_and_never_the_best() -> None:
     assert "other results: rewriting: off by one" in closing_table(summary([looked], [10.0]))
 
 
+def test_kernels_of_each_change_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_a_gpu(call: Callable[[], object], *_: Any, **__: Any) -> tuple[list[dict[str, Any]], float]:
+        """A trace in which each op launches one kernel of 10 us that bears its name; so do its children."""
+        events, wall_ms = profile.record(call, None, HostClock(), with_shapes=True, on_cuda=False)
+        launched = []
+        for number, event in enumerate(event for event in events if event.get("cat") == "cpu_op"):
+            launched += [
+                {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": event["tid"],
+                 "ts": event["ts"], "dur": 0, "args": {"correlation": number}},
+                {"ph": "X", "cat": "kernel", "name": f"kernel_of_{event['name']}", "tid": 99, "ts": event["ts"],
+                 "dur": 10.0, "args": {"correlation": number}},
+            ]
+        return [*events, *launched], wall_ms
+
+    worker = opened(exemplar(torch.ops.aten.relu.default, noise(40, 40).t()))
+    worker.on_cuda = True
+    monkeypatch.setattr(worker, "_recorded", on_a_gpu)
+    change = "contiguity: self made contiguous"
+    told = worker.answer({"do": "kernels", "changes": [change, "nobody's"], "budget_s": 5.0}, silent)["by_change"]
+    assert told[""]["kernels"] == told["cold"]["kernels"]
+    assert "kernel_of_aten::relu" in told[""]["kernels"]
+    assert "kernel_of_aten::contiguous" not in told[""]["kernels"]
+    assert told[""]["device_ms"] == pytest.approx(0.010 * told[""]["launches"])
+    assert "kernel_of_aten::contiguous" in told[change]["kernels"]
+    assert told[change]["launches"] > told[""]["launches"]
+    assert "KeyError" in told["nobody's"]["error"]
+
+
 def test_no_failure_of_an_op_escapes_a_worker(tmp_path: Path) -> None:
     def breaks(call: Call) -> Callable[[], Any]:
         raise RuntimeError("No available kernel")
