@@ -1,14 +1,16 @@
-"""Data: run files in, looked at before they count; runs listed, exported, taken back."""
+"""Data: files in, looked at and asked about before they count; runs listed, exported, taken back."""
 
 from collections.abc import Callable
 
 import streamlit as st
 
 from core.answers import collector
+from core.answers.imports import facts_by_format
+from core.charts.tables import imports as import_tables
 from core.charts.tables import stored as stored_tables
 from core.store import quarantine, queries, uploads
 from core.store.export import export_csv, export_run
-from pages.parts import shell, show, stored, twin, view
+from pages.parts import imports, shell, show, stored, twin, view
 
 ROUND = "upload_round"
 
@@ -25,40 +27,72 @@ for problem in (*status.errors, *status.notices):
 # --- in: upload, look, confirm ---
 
 
-def accept(files: list[tuple[bytes, uploads.Preview]]) -> None:
+def accept(files: list[tuple[bytes, uploads.Preview]], against: str) -> None:
     """Keep the looked-at files; the ingester takes them in within a second. Then offer an empty uploader again.
 
     A file with bad lines is among them only when its box was ticked.
     """
     for data, found in files:
-        show.asked(uploads.accept, folder, data, found.name, found=found, good_lines_only=found.bad_lines > 0)
+        if show.asked(uploads.accept, folder, data, found.name, found=found, good_lines_only=found.bad_lines > 0):
+            imports.remember(found, against)
     st.session_state[ROUND] = st.session_state.get(ROUND, 0) + 1
     st.toast(f"{len(files)} file{'' if len(files) == 1 else 's'} kept; the runs appear below.", icon=":material/check:")
 
 
 @st.cache_data(max_entries=20, show_spinner="Reading the file in a limited process")
-def look(data: bytes, name: str, data_version: int) -> uploads.Preview:
-    return uploads.preview(data, name, store)
+def look(
+    data: bytes,
+    name: str,
+    data_version: int,
+    answers: dict[str, str] | None = None,
+    facts: dict[str, str] | None = None,
+    use_saved: bool = True,
+) -> uploads.Preview:
+    return uploads.preview(data, name, store, answers=answers, facts=facts, use_saved=use_saved)
 
 
+imports.added()
 st.subheader("Add run files", anchor=False)
 given = st.file_uploader(
-    "Run files (.jsonl or .jsonl.gz, up to 50 MB each)",
-    type=["jsonl", "gz"],
+    "Run files, or what other programs wrote (up to 50 MB each)",
+    type=["jsonl", "gz", "json", "csv", "tsv", "txt", "log", "parquet", "duckdb"],
     accept_multiple_files=True,
     key=f"upload_{st.session_state.get(ROUND, 0)}",
-    help="A run file comes from `python -m core run --out FILE.jsonl` on another machine. It is read in a limited "
-    "process and counts only after you confirm.",
+    help="A run file comes from `python -m core run --out FILE.jsonl` on another machine. Also read: torch.profiler "
+    "traces, nsys and nvidia-smi tables, benchmark reports, any CSV or Parquet table, another results.duckdb. A report "
+    "and its configuration together. Files are read in a limited process and count only after you confirm.",
 )
 ready = []
-for file in given or []:
-    data = file.getvalue()
-    found = show.asked(look, data, file.name, stored.version())
-    if found is None:
+seen = [(file.getvalue(), file.name) for file in given or []]
+looked = [(data, name, show.asked(look, data, name, stored.version())) for data, name in seen]
+facts = facts_by_format([found for _, _, found in looked if found is not None])
+against = imports.baseline()[0] if seen else imports.NO_BASELINE
+for data, name, first in looked:
+    if first is None:
         continue
+    found = first
     with st.container(border=True):
+        if first.imported is not None:
+            answered = show.asked(
+                look,
+                data,
+                name,
+                stored.version(),
+                imports.given_answers(first.upload_id),
+                facts.get(first.imported.format),
+                imports.wants_saved(first.upload_id),
+            )
+            found = answered or first
+            st.text(import_tables.understood_sentence(found))
+            imports.show_import(found)
+            if answered is not None and found.lines_text:
+                imports.outlook(data, found, against)
+                if not found.already_known:
+                    ready.append((data, found))
+            continue
         st.text(stored_tables.preview_sentence(found))
         show.dataframe(stored_tables.preview_table(found), alt="Runs in the file")
+        imports.outlook(data, found, against)
         if found.problems:
             show.note("Lines that cannot be read, and what was expected there:")
             show.dataframe(stored_tables.problem_table(found), alt="Problems by line and field")
@@ -73,7 +107,7 @@ if ready:
         type="primary",
         icon=":material/add:",
         on_click=accept,
-        args=[ready],
+        args=[ready, against],
         key="confirm",
     )
 
@@ -128,6 +162,7 @@ else:
         width="stretch",
     )
     twin.next_steps(run_id)
+    imports.known_besides(run_id)
 
 
 # --- out: undo, delete, restore ---

@@ -5,6 +5,7 @@ Missing numbers are NaN, missing whole numbers `pd.NA` (columns of type Int64), 
 """
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -206,6 +207,33 @@ def notes(store: Readable, run_id: str) -> pd.DataFrame:
     return _typed(store.frame(
         'select run_id, seq, "at", event, text, data from note where run_id = ? order by seq', [run_id]
     ))
+
+
+def imported_runs(store: Readable) -> pd.DataFrame:
+    """Runs that came out of files of other programs, newest first; `request` (JSON text) says from which, and how."""
+    return store.frame(
+        "select run_id, label, started_at, device_name, gpu_key, gpu_label, uuid_hash, max_sm_clock_mhz, "
+        "power_limit_w, request from known_run where origin = 'imported' order by started_at desc, run_id"
+    )
+
+
+def telemetry_log(store: Readable, run_id: str) -> pd.DataFrame:
+    """Readings of an imported log in order: at_s (since 1970, UTC) and what it holds of utilization_percent, power_w,
+    power_limit_w, sm_clock_mhz, memory_clock_mhz, temperature_c, memory_used_bytes, throttle_bits."""
+    parts = store.frame("select data from note where run_id = ? and event = 'telemetry' order by seq", [run_id])
+    tables = [table for table in map(_readings, parts["data"]) if table is not None]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"at_s": []})
+
+
+def _readings(text: str) -> pd.DataFrame | None:
+    """The readings of one note; None when somebody wrote a note of that name with something else in it."""
+    columns = json.loads(text).get("columns")
+    if not isinstance(columns, dict) or not isinstance(columns.get("at_s"), list):
+        return None
+    try:
+        return pd.DataFrame(columns).astype(float)
+    except (ValueError, TypeError):
+        return None
 
 
 def run_events(store: Readable, run_id: str) -> pd.DataFrame:

@@ -158,12 +158,13 @@ class IngestResult:
 
 def preview(
     data: bytes, name: str, store: Store | None = None, *, answers: Mapping[str, str] | None = None,
-    facts: Mapping[str, str] | None = None, runs: RunsFolder | None = None,
+    facts: Mapping[str, str] | None = None, runs: RunsFolder | None = None, use_saved: bool = True,
 ) -> Preview:
     """What is in these bytes, read in a limited child process. `already_known`: every line of it is stored (`store`).
 
     Of another program's file `imported` says what was understood and asked. `answers` of a person go before `facts`
-    of a companion file, these before what was answered for a table with the same columns (`runs`, else the store's).
+    of a companion file, these before what was answered for a table with the same columns (`runs`, else the store's;
+    not at all without `use_saved`).
     Raises `UserError`, one sentence, for a file that is too large, that nobody here can read, of another schema, or
     that does something to its reader.
     """
@@ -184,7 +185,7 @@ def preview(
     own = {**(facts or {}), **(answers or {})}
     found = read(own)
     saved: Mapping[str, str] = {}
-    if "import" in found and folder is not None and not answers:
+    if "import" in found and folder is not None and use_saved and not answers:
         saved = saved_answers(folder, found["import"]["format"], found["import"]["columns"])
         if saved:
             found = read({**saved, **own})
@@ -213,7 +214,8 @@ def _foreign(
         found_runs, known = _compare(found_runs, found["keys"], store)
     return Preview(
         upload_id, name, size, found_runs, found["lines"], 0,
-        tuple(FoundProblem(*item) for item in found["import"]["problems"]), None, found["complete_bytes"], known, about, (found["import_lines"] or "").encode(),
+        tuple(FoundProblem(*item) for item in found["import"]["problems"]), None, found["complete_bytes"], known,
+        about, (found["import_lines"] or "").encode(),
     )
 
 
@@ -323,7 +325,9 @@ def ingest_file(
     reference: Path | None = None, wait_s: float = INGEST_WAIT_S, good_lines_only: bool = False,
     answers: Mapping[str, str] | None = None, facts: Mapping[str, str] | None = None,
 ) -> IngestResult:
-    """Take a run file, or a file of another program with its `answers`, in, whether or not an app is open; returns when its rows are there, or after `wait_s`.
+    """Take a run file in, or a file of another program with its `answers`, whether or not an app is open.
+
+    Returns when its rows are there, or after `wait_s`.
 
     With `dry_run` nothing is kept. A file that lies in the runs folder already is only waited for.
     `good_lines_only` as in `accept`. Raises `UserError` as `preview` does, and when the file cannot be read.
@@ -479,7 +483,7 @@ def _refuse_without_header(
                         "a whole run file, from its first line", "copy it again")
 
 
-# --- what the child said -------------------------------------------------------------------------------------------------------
+# --- what the child said ---------------------------------------------------------------------------------------------
 
 
 def _found_run(run_id: str, run: dict[str, Any]) -> FoundRun:

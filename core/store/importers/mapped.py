@@ -66,9 +66,10 @@ def read(given: Given, interview: Interview) -> Reading:
         "apart", "Several rows say the same of task, GPU, precision and batch. Which other columns tell works apart? "
         "none: the rows are repetitions.", [NONE, *others], None if same else NONE, many=True,
     ) if others else NONE
-    reading.said.append(f"{len(table.rows)} rows of {len(table.columns)} columns, separated by "
-                        f"{'tab' if table.delimiter == chr(9) else table.delimiter or 'column'}"
-                        f"{', decimal comma' if comma else ''}.")
+    separator = {",": ", separated by commas", ";": ", separated by semicolons", "\t": ", separated by tabs",
+                 "|": ", separated by bars"}.get(table.delimiter, "")
+    reading.said.append(f"{len(table.rows)} rows of {len(table.columns)} columns{separator}"
+                        f"{', with a decimal comma' if comma else ''}.")
     if None in (time, unit, task, gpu, precision, batch, apart):
         return reading
     _collect(table, reading, interview, comma, str(time), str(unit), str(task), str(gpu), str(precision), str(batch),
