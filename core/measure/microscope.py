@@ -80,7 +80,9 @@ class Microscope:
     ) -> None:
         self.request, self.path, self.run_id, self.locks = request, path, run_id, locks
         self.signals, self.say, self.command = signals, say, worker_command
-        self.deadline = time.monotonic() + request.budget_s
+        self.began = time.monotonic()
+        self.deadline = self.began + request.budget_s
+        self.waited = False
         self.workers: dict[tuple[bool, bool], WorkerProcess] = {}  # (profiles, cudnn.benchmark)
         self.opened: dict[tuple[bool, bool], str] = {}
         self.hello: dict[str, Any] = {}
@@ -96,7 +98,8 @@ class Microscope:
                 self.folder = Path(folder)
                 self._worker(profiles=True)
                 self._refuse()
-                with device_lock(self.locks.root, self.device.uuid_hash, lambda: not self.signals.count):
+                with device_lock(self.locks.root, self.device.uuid_hash, self._wait):
+                    self.deadline += time.monotonic() - self.began  # the budget is for looking, not for waiting
                     self._open_file()
                     state, reason = self._look()
                 self._end(state, reason)
@@ -132,6 +135,13 @@ class Microscope:
         if self.hello.get("busy") and not self.request.force:
             raise UserError(f"the GPU is in use ({self.hello['busy']})",
                             "an idle GPU, since a shared one gives wrong times", "wait, or use --force")
+
+    def _wait(self) -> bool:
+        """Asked twice a second while another run holds the device."""
+        if not self.waited:
+            self.say("queued: another run is measuring on this device")
+        self.waited = True
+        return self.signals.count == 0
 
     def _open_file(self) -> None:
         self.writer = RunWriter(self.path, self.run_id)
