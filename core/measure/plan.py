@@ -294,6 +294,8 @@ def add_sweep_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", metavar="T", help="time for the whole sweep, such as 90s, 10m, 1h")
     parser.add_argument("--cell-timeout", metavar="T", help="a cell silent for this long counts as hung (10m)")
     parser.add_argument("--label", metavar="TEXT", help="a name for this run")
+    parser.add_argument("--no-ceilings", action="store_true", default=None,
+                        help="do not measure what the GPU does at best first (presets but quick do)")
     parser.add_argument("--seed", metavar="N", help="of order, clip and weights (0)")
     parser.add_argument("--force", action="store_true", default=None,
                         help="measure although another process uses the GPU")
@@ -302,7 +304,7 @@ def add_sweep_options(parser: argparse.ArgumentParser) -> None:
 SWEEP_OPTIONS = (
     "preset", "tracker", "precision", "resolution", "frames", "points", "batch", "star", "execution",
     "memory_format", "cudnn_benchmark", "sdp_backend", "handicap", "device", "processes", "ops", "cell_timeout",
-    "label", "seed",
+    "label", "seed", "no_ceilings",
 )
 """Options that decide what is measured: not to be given with --resume, which takes them from the file."""
 
@@ -365,7 +367,7 @@ def request_from(arguments: argparse.Namespace) -> SweepRequest:
         entry=arguments.entry or None,
         checkouts=checkouts(arguments.checkout),
         weights=arguments.weights or None,
-        ceilings=preset.ceilings and arguments.preset is not None,
+        ceilings=preset.ceilings and not arguments.no_ceilings,
         device=parse_device(arguments.device or "auto"),
         processes=_count(arguments.processes, "processes", MAX_PROCESSES) if arguments.processes else preset.processes,
         budget_s=parse_duration_s(arguments.budget, "budget") if arguments.budget else None,
