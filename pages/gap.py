@@ -90,7 +90,7 @@ with steps:
         key="factors",
         table_label="Factors with their sources",
     )
-with causes:
+with causes, st.container(gap="xsmall"):
     top = gap_tables.top_findings(answer)
     for cause in top:
         show_cause(cause)

@@ -89,6 +89,36 @@ def test_swapped_sides_invert_the_ratio_and_keep_the_verdict(store: Store) -> No
     assert back["verdict"] == there["verdict"]
 
 
+def test_swapped_sides_invert_every_factor_and_the_residual(store: Store) -> None:
+    there, back = explain(store, "t4", "h200"), explain(store, "h200", "t4")
+    turned = {factor["name"]: 1 / factor["ratio"] for factor in back["factors"]}
+    assert turned == pytest.approx({factor["name"]: factor["ratio"] for factor in there["factors"]})
+    assert back["residual"] == pytest.approx(1 / there["residual"])
+
+
+def test_of_equal_sizes_the_work_with_operation_tables_is_explained(tmp_path: Path) -> None:
+    small = {"variant": "small"}
+    build_run(tmp_path / "t4.jsonl", "t4", [cell(4), cell(3, work_changes=small, ops=(op(),))], run_id=T4)
+    build_run(tmp_path / "h.jsonl", "h200-sxm-141gb", [cell(1), cell(1, work_changes=small, ops=(op(),))], run_id=H200)
+    with open_files([tmp_path / "t4.jsonl", tmp_path / "h.jsonl"]) as store:
+        answer = explain(store, "t4", "h200")
+    assert answer["workload"]["variant"] == "small"
+    assert [cell["variant"] for cell in answer["other_cells"]] == ["base"]
+
+
+def test_an_older_operation_table_serves_where_the_newest_profile_was_blind_and_is_named(tmp_path: Path) -> None:
+    blind = op(device_ms=None, launches=None)
+    build_run(tmp_path / "old.jsonl", "h200-sxm-141gb", [cell(ops=(op(device_ms=5.0),))], run_id=T4,
+              started_at="2026-11-29T10:00:00Z")
+    build_run(tmp_path / "new.jsonl", "h200-sxm-141gb", [cell(ops=(blind,), at="2026-11-30T12:00:00Z")], run_id=H200)
+    third = "20261130-100000-00000003"
+    build_run(tmp_path / "t4.jsonl", "t4", [cell(4, ops=(op(device_ms=9.0),))], run_id=third)
+    with open_files([tmp_path / name for name in ("old.jsonl", "new.jsonl", "t4.jsonl")]) as store:
+        answer = explain(store, "t4", "h200")
+    assert answer["op_diff"][0]["device_ms_target"] == 5.0
+    assert any(f"those of run {T4}" in text for text in answer["assumptions"])
+
+
 def test_stages_have_both_times_shares_and_floors(store: Store) -> None:
     stages = {row["name"]: row for row in explain(store, "t4", "h200")["stages"]}
     assert list(stages) == ["encoder", "correlation", "transformer", "other"]

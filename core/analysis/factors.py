@@ -177,11 +177,10 @@ def _work(table: pd.DataFrame, charge: str) -> _Work:
 
 
 def _chosen(values: tuple[float | None, float | None], take_target: NDArray[np.bool_]) -> Floats | None:
-    """The value of the side that each coalition takes, shape (coalitions, 1); None where no side knows one."""
-    known = [value for value in values if value is not None]
-    if not known:
+    """The value of the side that each coalition takes, shape (coalitions, 1); None where a side does not know it."""
+    left, right = values
+    if left is None or right is None:
         return None
-    left, right = (known[0] if value is None else value for value in values)
     return np.where(take_target, right, left)[:, None].astype(np.float64)
 
 
@@ -302,6 +301,15 @@ def _lacking(machines: tuple[Machine, Machine], name: str) -> str | None:
     return f"{' and '.join(sides)}: {_MISSING[name]}" if sides else None
 
 
+def _known_to_both(baseline: Machine, target: Machine) -> tuple[Machine, Machine]:
+    """Both machines without what one of them does not know: half a comparison would move the other factors."""
+    unknown = {
+        field: None for parts in _PARTS.values() for field in parts
+        if any(getattr(machine, name) is None for machine in (baseline, target) for name in parts)
+    }
+    return replace(baseline, **unknown), replace(target, **unknown)
+
+
 def _resampled(machine: Machine, generator: np.random.Generator) -> Machine:
     """The machine with every repeated reading drawn anew and its median taken."""
     changes = {}
@@ -363,12 +371,12 @@ def factors(
         raise ValueError(f"ratio {ratio!r}, expected a positive number")
     if limit is not None and limit not in PLAYERS:
         raise ValueError(f"limit {limit!r}, expected one of {', '.join(PLAYERS)}")
-    machines = baseline, target
+    machines = _known_to_both(baseline, target)
     of_operations = "op" in table
     work = _work(table, limit or "library")
     totals_ms = [float(np.nansum(side)) for side in work.times_ms]
     timed = min(totals_ms, default=0.0) > 0 and (of_operations or limit is not None)
-    reasons = {name: _lacking(machines, name) for name in _PARTS}
+    reasons = {name: _lacking((baseline, target), name) for name in _PARTS}
     reasons["library"] = None if timed and of_operations else _MISSING["library"]
     if limit is not None and timed:
         reasons[limit] = None
@@ -394,7 +402,7 @@ def factors(
     if repeats:
         generator = np.random.default_rng(seed)
         for i in range(draws):
-            drawn[i] = logs((_resampled(baseline, generator), _resampled(target, generator)))
+            drawn[i] = logs((_resampled(machines[0], generator), _resampled(machines[1], generator)))
     found = []
     for name in assessed:
         k = playing.index(name) if name in playing else None
