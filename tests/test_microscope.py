@@ -515,8 +515,8 @@ def test_a_run_writes_one_line_per_trial_and_outlives_a_worker_that_dies(tmp_pat
     assert padded.op.op == "aten::conv2d"
     assert (padded.before_ms, padded.after_ms) == ((4.0,) * 3, (1.0,) * 3)
     assert (padded.kernels_before, padded.kernels_after) == (("fft",), ("gemm",))
-    assert (padded.extra["launches_before"], padded.extra["launches_after"]) == (9000, 7)
-    assert padded.extra["agrees"] is True
+    assert (padded.launches_before, padded.launches_after) == (9000, 7)
+    assert padded.agrees is True
     notes = {note.event: note for note in place.records(Note)}
     assert notes["not_tried"].data["reasons"]["backend: refused"].startswith("RuntimeError: No available kernel")
     assert "ended with code 9" in notes["not_tried"].data["reasons"]["backend: deadly"]

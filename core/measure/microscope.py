@@ -370,12 +370,10 @@ class Microscope:
             op=looked.op, change=change, before_ms=tuple(told["before_ms"]), after_ms=tuple(told["after_ms"]),
             kernels_before=tuple(before.get("kernels", ())), kernels_after=tuple(after.get("kernels", ())),
             max_abs_diff=agreement["max_abs_diff"], reproduced=replay.reproduced,
-            extra={
-                "agrees": agreement["agrees"], "tolerance": agreement["tolerance"],
-                "launches_before": before.get("launches"), "launches_after": after.get("launches"),
-                "device_before_ms": before.get("device_ms"), "device_after_ms": after.get("device_ms"),
-                **replay.told(self.on_cuda), "lost_ms": looked.lost_ms, "pass_ms": statistics.median(self.pass_ms),
-            },
+            agrees=agreement["agrees"], tolerance=agreement["tolerance"], launches_before=before.get("launches"),
+            launches_after=after.get("launches"), device_before_ms=before.get("device_ms"),
+            device_after_ms=after.get("device_ms"), lost_ms=looked.lost_ms, pass_ms=statistics.median(self.pass_ms),
+            **replay.told(self.on_cuda),
         ))
         looked.trials.append({
             "change": change, "factor": factor, "agrees": agreement["agrees"],

@@ -310,7 +310,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class OpTrial:
-    """Line kind `op_trial`: one op taken out of its tracker and tried in another way."""
+    """Line kind `op_trial`: one op taken out of its tracker and tried in another way.
+
+    `change` begins with its kind: flag, backend, layout, contiguity, rewriting or precision (other arithmetic).
+    """
 
     op: Op
     change: str
@@ -319,7 +322,18 @@ class OpTrial:
     kernels_before: tuple[str, ...] = ()
     kernels_after: tuple[str, ...] = ()
     max_abs_diff: float | None = None
-    reproduced: bool | None = None
+    reproduced: bool | None = None  # the op alone takes the time that it takes in the tracker, by the same kernels
+    agrees: bool | None = None  # the results are equal within `tolerance`, an absolute difference
+    tolerance: float | None = None
+    launches_before: float | None = None  # these and the times below: of one call
+    launches_after: float | None = None
+    device_before_ms: float | None = None
+    device_after_ms: float | None = None
+    in_tracker_ms: float | None = None
+    replay_ms: float | None = None
+    l2: str | None = None  # warm or cold: the state of the cache in which the replay comes closer
+    lost_ms: float | None = None  # of all calls in one pass
+    pass_ms: float | None = None
     extra: Mapping[str, Any] = _extra()
 
 

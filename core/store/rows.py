@@ -66,7 +66,10 @@ class Rows:
         elif isinstance(record, OpTrial):
             self.add("op_trial", (*key, *_op_values(record.op), record.change, list(record.before_ms),
                                   list(record.after_ms), list(record.kernels_before), list(record.kernels_after),
-                                  record.max_abs_diff, record.reproduced))
+                                  record.max_abs_diff, record.reproduced, record.agrees, record.tolerance,
+                                  record.launches_before, record.launches_after, record.device_before_ms,
+                                  record.device_after_ms, record.in_tracker_ms, record.replay_ms, record.l2,
+                                  record.lost_ms, record.pass_ms))
 
     def tables(self) -> dict[str, pa.Table]:
         """Arrow tables of everything added, those without rows left out."""

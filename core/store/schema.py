@@ -18,7 +18,7 @@ from core.errors import UserError
 from core.records import SettingKey, WorkKey
 from core.store.lock import CannotWriteError
 
-SCHEMA_VERSION = "3"
+SCHEMA_VERSION = "4"
 """Raise it with any change to `TABLES` or to the meaning of a column: older files are then rebuilt."""
 
 MEMORY_LIMIT = "1GB"
@@ -99,7 +99,9 @@ TABLES: dict[str, dict[str, str]] = {
     "op": {**_LINE_KEY, "position": "int", **_OP},
     "op_trial": {
         **_LINE_KEY, **_OP, "change": "text", "before_ms": "reals", "after_ms": "reals", "kernels_before": "texts",
-        "kernels_after": "texts", "max_abs_diff": "real", "reproduced": "bool",
+        "kernels_after": "texts", "max_abs_diff": "real", "reproduced": "bool", "agrees": "bool", "tolerance": "real",
+        "launches_before": "real", "launches_after": "real", "device_before_ms": "real", "device_after_ms": "real",
+        "in_tracker_ms": "real", "replay_ms": "real", "l2": "text", "lost_ms": "real", "pass_ms": "real",
     },
     "ceiling": {
         **_LINE_KEY, "metric": "text", "precision": "text", "value": "real", "unit": "text", "samples": "reals",
