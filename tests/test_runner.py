@@ -185,6 +185,12 @@ def test_each_handicap_has_processes_of_its_own(bench: Bench) -> None:
     assert len(processes) == 3 == bench.worker_starts
 
 
+def test_a_cudnn_search_has_a_process_that_has_not_chosen_before(bench: Bench) -> None:
+    assert bench.measure(request([1, 2], cudnn_benchmarks=(False, True))) == 0
+    served = {(cell.execution_path["timed_by"], cell.workload.setting.cudnn_benchmark) for cell in bench.records(Cell)}
+    assert len(served) == 2 == bench.worker_starts
+
+
 def test_a_handicap_that_cannot_be_done_is_unsupported_with_the_reason(bench: Bench) -> None:
     asked = request([1, 2], handicaps=("host_cores=3", "sm_count=40", None))
     assert bench.measure(asked) == 0

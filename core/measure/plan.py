@@ -507,15 +507,16 @@ def expand(
     """The cells of a sweep in the order in which they run, with predictions where `rate` is known.
 
     `works` stands in for the request's trackers and sizes: the work of a model that only a worker can look at. The
-    order is random within each process; cells of one handicap stay together, since they share worker processes.
+    order is random within each process; cells of one handicap and one cuDNN search stay together, since they share
+    worker processes.
     """
     order = random.Random(request.seed)
     cells: list[PlannedCell] = []
     settings = request.settings()
-    handicap_groups = list(dict.fromkeys(setting.handicap for setting in settings))
+    together = list(dict.fromkeys((setting.handicap, setting.cudnn_benchmark) for setting in settings))
     for process in range(request.processes):
-        for handicap in order.sample(handicap_groups, len(handicap_groups)):
-            group = [setting for setting in settings if setting.handicap == handicap]
+        for kind in order.sample(together, len(together)):
+            group = [setting for setting in settings if (setting.handicap, setting.cudnn_benchmark) == kind]
             for work, size in _works_in_order(request, works, order):
                 estimate = registry.estimate(work) if works is None else None
                 for setting in order.sample(group, len(group)):

@@ -72,7 +72,9 @@ MAX_FAILED_STARTS = 3
 MAX_ATTEMPTS = 2  # a cell whose worker died is tried once more, in a fresh one
 # A prediction of memory is good to a few per cent (tests/test_registry.py); what misses by less is tried.
 MEMORY_MARGIN = 1.1
-_Group = tuple[str, int, "str | None"]  # (tracker, process, handicap)
+_Group = tuple[str, int, "str | None", bool]
+"""(tracker, process, handicap, cudnn.benchmark): torch keeps cuDNN's first plan for given arguments, whatever the flag
+says later, so a search needs a process that has not chosen before."""
 # Kineto then detaches CUPTI after each pass; otherwise a light pass still pays for the heavy one before it.
 PROFILER_VARIABLES = {"TEARDOWN_CUPTI": "1"}
 # Of a cell's share of the budget; the rest is for the first call, the profiled pass and the start of workers.
@@ -196,7 +198,7 @@ class Sweep:
         self.profiler: WorkerProcess | None = None  # on CUDA: profiles what `worker` times
         self.lost_profilers = 0
         self.group: _Group | None = None  # what the worker serves; None: it is fresh
-        self.profiler_handicap: str | None = None
+        self.profiler_serves: tuple[str | None, bool] = (None, False)
         self.impossible: dict[str, str] = {}  # handicaps that this device or torch cannot do, and why
         self.hello: dict[str, Any] = {}
         self.writer: RunWriter | None = None
@@ -499,7 +501,7 @@ class Sweep:
         (docs/decisions.md has the figures).
         """
         try:
-            profiler = self._profiler_for(cell.workload.setting.handicap)
+            profiler = self._profiler_for(cell.workload.setting.handicap, cell.workload.setting.cudnn_benchmark)
             told = profiler.ask({**order, "do": "profile"}, "profile", self.request.cell_timeout_s,
                                 lambda: self.signals.count > 1)
             fields = dict(told["fields"])
@@ -517,13 +519,13 @@ class Sweep:
             reason = f"not profiled: {reasons.clean(str(error))}"
             return dataclasses.replace(cell, execution_path={**cell.execution_path, "profile": reason})
 
-    def _profiler_for(self, handicap: str | None) -> WorkerProcess:
-        """The profiling worker under a handicap; a fresh one when the last had another."""
-        if self.profiler is not None and self.profiler_handicap != handicap:
+    def _profiler_for(self, handicap: str | None, cudnn_benchmark: bool = False) -> WorkerProcess:
+        """The profiling worker under a handicap and a cuDNN search; a fresh one when the last had others."""
+        if self.profiler is not None and self.profiler_serves != (handicap, cudnn_benchmark):
             self._drop_profiler()
         if self.profiler is None:
             self.profiler = WorkerProcess(self.command, PROFILER_VARIABLES)
-            self.profiler_handicap = handicap
+            self.profiler_serves = handicap, cudnn_benchmark
             interrupted = lambda: self.signals.count > 1  # noqa: E731
             self.profiler.ask({"do": "hello", "device": self.request.device}, "hello", START_TIMEOUT_S, interrupted)
             if handicap:
@@ -557,12 +559,13 @@ class Sweep:
     # --- workers ---
 
     def _worker_for(self, planned: PlannedCell) -> WorkerProcess | None:
-        """One worker per tracker, process repeat and handicap, for all their cells; replaced when it was lost.
+        """One worker per tracker, process repeat, handicap and cuDNN search, for all their cells; replaced when lost.
 
         None when this device or torch cannot do the handicap; why is then in `impossible`.
         """
-        handicap = planned.workload.setting.handicap
-        group = (planned.workload.work.tracker, planned.process, handicap)
+        setting = planned.workload.setting
+        handicap = setting.handicap
+        group = (planned.workload.work.tracker, planned.process, handicap, setting.cudnn_benchmark)
         if self.worker is not None and self.group not in (group, None):
             self._drop_worker()
             if self.group is not None and self.group[1] != planned.process:
