@@ -19,7 +19,7 @@ from typing import Any
 from core.errors import UserError
 from core.records.model import WorkKey
 from core.trackers import checkout
-from core.trackers.entries import joint4d, local4d, official
+from core.trackers.entries import dense_pair, joint4d, local4d, official
 from core.trackers.info import OFFICIAL, Checkout, TrackerInfo, VariantInfo
 from core.trackers.plan import Estimate
 
@@ -33,6 +33,7 @@ TRACKERS: Mapping[str, TrackerInfo] = MappingProxyType({
     info.name: info for info in (
         local4d.ENTRY,
         joint4d.ENTRY,
+        dense_pair.ENTRY,
         *official.ENTRIES,
     )
 })
