@@ -17,11 +17,13 @@ class OfficialTracker(Tracker):
     """An official model. Subclasses say how it is called (`run`), what it takes and what it gives."""
 
     hooks: StageHooks | None = None
+    model: Any  # a torch module of a class that only its checkout knows
 
     def __init__(self, model: nn.Module, hooked: Sequence[Hooked]) -> None:
         super().__init__()
         self.model = model
         self.hooks = StageHooks(hooked)
+        self.eval()
 
     @property
     def stage_marker(self) -> StageMarker:

@@ -1,0 +1,1 @@
+WINDOW_STEP = 8
