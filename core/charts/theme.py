@@ -13,13 +13,12 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
 import altair as alt
 from altair.utils import schemapi
 
-from core.gpus import catalogue
+from core.gpus import catalogue, follows_catalogue
 
 # Altair checks each part of a chart against its schema while it is made: 0.2 s for a page of two charts. The tests
 # check whole charts instead.
@@ -127,7 +126,7 @@ def family_of(architecture: str) -> str:
     return next((name for name in FAMILIES if architecture.startswith(name)), "unknown")
 
 
-@lru_cache(maxsize=1)
+@follows_catalogue(1)
 def _shade_of_card() -> dict[str, float]:
     """Catalogue key -> shade in -1..1: cards of one family in catalogue order, neighbours as far apart as can be."""
     seen: dict[str, int] = {}

@@ -3,7 +3,16 @@
 Standard library only, Python 3.10: the app, the runner and `collect.pyz` all carry it.
 How far each figure can be trusted is in the rows themselves (`source`, `verification`, `derived_fields`).
 """
-from core.gpus.catalogue import Ceiling, Gpu, catalogue, measured_ceilings, value_source
+from core.gpus.catalogue import (
+    Ceiling,
+    Gpu,
+    catalogue,
+    follows_catalogue,
+    measured_ceilings,
+    set_added_cards,
+    shipped_catalogue,
+    value_source,
+)
 from core.gpus.lookup import Match, by_human_name, by_nvml_name
 from core.gpus.peaks import PRECISIONS, Peak, peak_tflops, unknown_card
 
@@ -16,8 +25,11 @@ __all__ = [
     "by_human_name",
     "by_nvml_name",
     "catalogue",
+    "follows_catalogue",
     "measured_ceilings",
     "peak_tflops",
+    "set_added_cards",
+    "shipped_catalogue",
     "unknown_card",
     "value_source",
 ]

@@ -8,9 +8,13 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -110,9 +114,46 @@ def _cell(column: str, annotation: str, text: str) -> object:
     return text or (None if "None" in annotation else "")
 
 
-@lru_cache(maxsize=1)
+_added: tuple[Gpu, ...] = ()
+_caches: list[Any] = []
+
+
+def follows_catalogue(maxsize: int) -> Callable[[Function], Function]:
+    """`lru_cache` for what is computed from the catalogue: forgotten when a card is added or taken away."""
+
+    def keep(function: Function) -> Function:
+        cached = lru_cache(maxsize=maxsize)(function)
+        _caches.append(cached)
+        return cached  # type: ignore[return-value]
+
+    return keep
+
+
+def set_added_cards(cards: Iterable[Gpu]) -> bool:
+    """The cards that people added beside the shipped ones (core.gpus.added), instead of those before; True if changed.
+
+    A shipped card keeps its key: an added one under the same key does not count.
+    """
+    global _added
+    wanted = tuple(cards)
+    if wanted == _added:
+        return False
+    _added = wanted
+    for cached in _caches:
+        cached.cache_clear()
+    return True
+
+
+@follows_catalogue(1)
 def catalogue() -> dict[str, Gpu]:
-    """Every catalogued card by key, in the order of the file. Treat it as read-only."""
+    """Every card by key, shipped ones in the order of the file, then added ones. Treat it as read-only."""
+    shipped = shipped_catalogue()
+    return {**shipped, **{str(card.key): card for card in _added if card.key not in shipped}}
+
+
+@lru_cache(maxsize=1)
+def shipped_catalogue() -> dict[str, Gpu]:
+    """The cards that come with Gapscope, by key."""
     declared = {field.name: str(field.type) for field in fields(Gpu)}
     cards = [
         Gpu(**{name: _cell(name, annotation, row[name]) for name, annotation in declared.items()})  # type: ignore[arg-type]

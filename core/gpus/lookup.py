@@ -11,10 +11,9 @@ import difflib
 import math
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 from core.errors import UserError
-from core.gpus.catalogue import Gpu, catalogue
+from core.gpus.catalogue import Gpu, catalogue, follows_catalogue
 
 # What a driver reports lies below the nominal size (ECC takes 6 %, the driver a little), never far above it.
 MEMORY_SHARE_RANGE = (0.82, 1.07)
@@ -47,12 +46,13 @@ def _memory_distance(gpu: Gpu, memory_bytes: int) -> float:
     return abs(math.log(share))
 
 
-@lru_cache(maxsize=1)
+@follows_catalogue(1)
 def _patterns() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
     return tuple((re.compile(gpu.nvml_name_patterns), gpu) for gpu in catalogue().values() if gpu.nvml_name_patterns)
 
 
-def _cards_of_nvml_name(name: str) -> list[Gpu]:
+def cards_of_nvml_name(name: str) -> list[Gpu]:
+    """Every card that a driver may call so."""
     return [gpu for pattern, gpu in _patterns() if pattern.fullmatch(name)]
 
 
@@ -63,7 +63,7 @@ def by_nvml_name(name: str, memory_bytes: int | None = None, sm_count: int | Non
     desktop name), and when several cards fit and nothing given tells them apart. Two cases only a PCI ID settles:
     laptop boards before Ampere and cloud gaming vGPUs carry desktop names; `Gpu.disambiguate` then lists the IDs.
     """
-    candidates = _cards_of_nvml_name(name)
+    candidates = cards_of_nvml_name(name)
     if sm_count is not None:
         candidates = [gpu for gpu in candidates if gpu.sm_count in (None, sm_count)]
     if memory_bytes is not None:
@@ -78,7 +78,7 @@ def by_catalogue_name(name: str) -> Gpu | None:
 
     None for a name that some driver gives: that one is for `by_nvml_name`, which knows when it cannot tell.
     """
-    if _cards_of_nvml_name(name):
+    if cards_of_nvml_name(name):
         return None
     return next((gpu for gpu in catalogue().values() if gpu.name == name), None)
 
@@ -97,7 +97,7 @@ def _folded(text: str) -> str:
     return "".join(_tokens(text))
 
 
-@lru_cache(maxsize=1)
+@follows_catalogue(1)
 def _aliases() -> tuple[dict[str, list[Gpu]], dict[str, Gpu]]:
     """Folded spelling -> cards that carry it, and -> the card that it means by default."""
     carriers: dict[str, list[Gpu]] = {}
@@ -112,7 +112,12 @@ def _aliases() -> tuple[dict[str, list[Gpu]], dict[str, Gpu]]:
     return carriers, default
 
 
-@lru_cache(maxsize=1)
+def aliases_of(name: str) -> list[Gpu]:
+    """Cards of which one name is spelled like this one."""
+    return _aliases()[0].get(_folded(name), [])
+
+
+@follows_catalogue(1)
 def _words_of_cards() -> tuple[tuple[frozenset[str], Gpu], ...]:
     """For each card every word that any of its names uses, its memory size included."""
     rows = []
@@ -182,7 +187,7 @@ def _candidates(name: str) -> list[Gpu]:
     if name in catalogue():
         return [catalogue()[name]]
     tokens = _tokens(name)
-    by_alias, by_nvml = _aliases()[0].get("".join(tokens), []), _cards_of_nvml_name(name)
+    by_alias, by_nvml = _aliases()[0].get("".join(tokens), []), cards_of_nvml_name(name)
     # "NVIDIA T400" is what the 2 GB board's driver says; a person's "T400" means the 4 GB one.
     exact = by_nvml or by_alias if name.startswith("NVIDIA ") else by_alias or by_nvml
     cards = exact or _by_words(tokens)

@@ -167,7 +167,8 @@ def _rate_class(name: str, compute_capability: str) -> str:
 _ARCHITECTURE_OF_MAJOR = {3: "Kepler", 5: "Maxwell", 6: "Pascal", 9: "Hopper", 10: "Blackwell", 11: "Blackwell (Thor)"}
 
 
-def _architecture(major: int, minor: int) -> str:
+def architecture_of(major: int, minor: int) -> str:
+    """The family of a compute capability, "unknown" for one that did not exist when this was written."""
     if major == 7:
         return "Turing" if minor == 5 else "Volta"
     if major == 8:
@@ -213,7 +214,7 @@ def unknown_card(
         name=name,
         nvml_name_patterns="",
         vendor="NVIDIA",
-        architecture=_architecture(major, minor),
+        architecture=architecture_of(major, minor),
         compute_capability=compute_capability,
         launch=None,
         sm_count=sm_count,

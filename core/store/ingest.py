@@ -20,6 +20,7 @@ from core.errors import UserError
 from core.records import RecordError, RunHeader, RunsFolder, decode_line, open_run_file
 from core.records.run_file import MAX_LINE_BYTES
 from core.store import schema
+from core.store.cards import use_cards
 from core.store.imported import lines_of
 from core.store.journal import Journal, active_uploads, hidden_runs, released_items
 from core.store.plausibility import judge
@@ -444,6 +445,8 @@ class Ingester:
                 cursor.execute(f"delete from {table}")
             cursor.execute("delete from problem where source = ?", [JOURNAL_SOURCE])
             _insert(cursor, rows)
+        if use_cards(entries):
+            self.refresh_gpu_keys()
         self._journal_stat = state
         self._committed()
         return True

@@ -29,6 +29,9 @@ UPLOAD, UNDO, DELETE, RESTORE, RELEASE, HOLD = "upload", "undo", "delete", "rest
 MAPPING = "mapping"
 """`mapping:<format and columns>`: what a person answered for a table, offered for the next one with these columns."""
 
+ADD_CARD, REMOVE_CARD = "add_card", "remove_card"
+"""`card:<key>`: a card that is not in the shipped catalogue, with the values that a person gave (core.store.cards)."""
+
 MAX_ENTRY_BYTES = 64 * 1024
 
 

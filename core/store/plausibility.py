@@ -8,12 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
 import duckdb
 
-from core.gpus import Gpu, catalogue, peak_tflops
+from core.gpus import Gpu, catalogue, follows_catalogue, peak_tflops
 from core.gpus.lookup import MEMORY_SHARE_RANGE
 from core.records import now_utc
 
@@ -118,7 +117,7 @@ def _fits(card: Gpu, memory_bytes: int | None, sm_count: int | None, a_slice: bo
     return share <= MEMORY_SHARE_RANGE[1] and (a_slice or share >= MEMORY_SHARE_RANGE[0])
 
 
-@lru_cache(maxsize=512)
+@follows_catalogue(512)
 def _cards_called(name: str) -> tuple[Gpu, ...]:
     return tuple(
         card for card in catalogue().values()

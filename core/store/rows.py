@@ -4,13 +4,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import lru_cache
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 
+from core.gpus import follows_catalogue
 from core.records import (
     Ceiling,
     Cell,
@@ -143,7 +143,7 @@ def gpu_identity(device_type: str, name: str, memory_bytes: int | None, sm_count
     return _catalogued(name, memory_bytes, sm_count)
 
 
-@lru_cache(maxsize=512)
+@follows_catalogue(512)
 def _catalogued(name: str, memory_bytes: int | None, sm_count: int | None) -> tuple[str | None, str]:
     from core.gpus.lookup import by_catalogue_name, by_nvml_name
 
