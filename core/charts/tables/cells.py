@@ -87,8 +87,8 @@ def newest(cells: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return cells.sort_values(["at", "started_at", "run_id"], na_position="first").drop_duplicates(keys, keep="last")
 
 
-WORK_FIELDS = ("selector", "frames", "height", "width", "points")
-_FOUNDING = ("local4d:base", *FOUNDING_SIZE)
+WORK_FIELDS = ("selector", "frames", "height", "width", "points", "batch")
+_FOUNDING = ("local4d:base", *FOUNDING_SIZE, 1)
 
 
 def works(cells: pd.DataFrame, shared_by: str = "cards") -> pd.DataFrame:
@@ -104,13 +104,15 @@ def works(cells: pd.DataFrame, shared_by: str = "cards") -> pd.DataFrame:
         gpu_label=cells["gpu_label"],
         selector=selectors(cells),
         points=cells["points"].astype("Int64").fillna(0),
+        batch=cells["batch"].astype("Int64").fillna(1),
         card=cells["gpu_label"].where(cells["device_type"] == "cuda"),
     )
     found = frame.groupby(list(WORK_FIELDS), as_index=False).agg(
         cards=("card", "nunique"), devices=("gpu_label", "nunique")
     )
     found["founding"] = [tuple(row) == _FOUNDING for row in found[list(WORK_FIELDS)].itertuples(index=False)]
-    found["volume"] = found["frames"] * found["height"] * found["width"] * found["points"].clip(lower=1)
+    size = found["frames"] * found["height"] * found["width"] * found["points"].clip(lower=1)
+    found["volume"] = size * found["batch"]
     return found.sort_values([shared_by, "founding", "volume"], ascending=False).reset_index(drop=True)
 
 
@@ -120,7 +122,7 @@ def of_work(cells: pd.DataFrame, work: Mapping[str, Any], free: str = "") -> pd.
     for name in ("frames", "height", "width", "points"):
         if name != free and not (free == "resolution" and name in ("height", "width")):
             keep &= cells[name].fillna(0) == work[name]
-    return cells[keep & (cells["batch"] == 1)]
+    return cells[keep & (cells["batch"].fillna(1) == work.get("batch", 1))]
 
 
 def device_order(cells: pd.DataFrame) -> pd.DataFrame:
