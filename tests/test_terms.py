@@ -35,7 +35,7 @@ def test_every_word_that_a_page_asks_for_is_explained() -> None:
     asked = [
         word
         for path in PAGES.rglob("*.py")
-        for call in re.findall(r"meaning\(([^)]*)\)", path.read_text())
+        for call in re.findall(r"help_for\(([^)]*)\)", path.read_text())
         for word in re.findall(r'"([^"]+)"', call)
     ]
     assert not [word for word in asked if word.lower() not in terms()]
