@@ -10,6 +10,7 @@ Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,23 +32,40 @@ class Ceilings:
     source: str  # "spec" or "measured ..."
 
 
-def spec_ceilings(gpu: Gpu | None, precision: str, launch_us: float | None = None) -> Ceilings:
+def spec_ceilings(
+    gpu: Gpu | None, precision: str, launch_us: float | None = None, clock_share: float | None = None
+) -> Ceilings:
     """Data-sheet ceilings. In `default` convolutions may use TF32, matrix products stay in FP32.
 
-    No data sheet prints a launch floor: give a measured one in `launch_us`, or launches are left out.
-    Raises ValueError for an unknown precision.
+    No data sheet prints a launch floor: give a measured one in `launch_us`, or launches are left out. `clock_share`:
+    recorded clock over the maximum, for the peaks at the clock that ran. Raises ValueError for an unknown precision.
     """
     if gpu is None:
         return Ceilings(None, None, None, launch_us, "no data sheet")
     convolution = peak_tflops(gpu, precision)
     matmul = peak_tflops(gpu, "fp32") if precision == "default" else convolution
+    share = 1.0 if clock_share is None else clock_share
     return Ceilings(
-        matmul_tflops=matmul.value if matmul else None,
-        convolution_tflops=convolution.value if convolution else None,
+        matmul_tflops=matmul.value * share if matmul else None,
+        convolution_tflops=convolution.value * share if convolution else None,
         bandwidth_gb_s=gpu.memory_bandwidth_gb_s,
         launch_us=launch_us,
-        source="spec",
+        source="spec" if clock_share is None else "spec at the recorded clock",
     )
+
+
+def measured_ceilings(values: Mapping[tuple[str, str], float], precision: str) -> Ceilings | None:
+    """Ceilings that a board measured itself; None where it did not measure products in this precision.
+
+    `values`: (metric, precision or "") -> value, metrics as core/measure/ceilings.py lists them: gemm in TFLOPS, copy
+    in GB/s, op_rate in 1/ms. A product stands for convolutions, too.
+    """
+    matmul = values.get(("gemm", "fp32" if precision == "default" else precision))
+    convolution = values.get(("gemm", "tf32" if precision == "default" else precision))
+    if matmul is None or convolution is None:
+        return None
+    rate = values.get(("op_rate", ""))
+    return Ceilings(matmul, convolution, values.get(("copy", "")), 1e3 / rate if rate else None, "measured")
 
 
 def _numbers(table: pd.DataFrame, column: str) -> pd.Series:

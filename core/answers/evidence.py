@@ -57,7 +57,7 @@ def _numbers(values: pd.Series) -> list[float]:
 def machines(pair: Compared, ops: Sequence[pd.DataFrame | None]) -> tuple[Machine, Machine]:
     """What the model knows of both sides. `ops`: their operation tables, for the launches of a host-bound side."""
     cells = pair.baseline, pair.target
-    ceilings = [_ceilings(cell) for cell in cells]
+    ceilings = [board_ceilings(cell, at_maximum_clock=True) for cell in cells]
     both = set(ceilings[0]) & set(ceilings[1])
     left, right = (
         _machine(cell, {key: found[key] for key in both}, table)
@@ -66,8 +66,12 @@ def machines(pair: Compared, ops: Sequence[pd.DataFrame | None]) -> tuple[Machin
     return left, right
 
 
-def _ceilings(cell: Cell) -> dict[tuple[str, str], Value]:
-    """(metric, precision) -> what this board measured, the newest run of it; a product at the maximum clock."""
+def board_ceilings(cell: Cell, at_maximum_clock: bool = False) -> dict[tuple[str, str], Value]:
+    """(metric, precision or "") -> what the board of a cell measured, the newest run of it.
+
+    `at_maximum_clock`: products scaled from the clock they ran at, so that what a lower clock took is the factor
+    clocks and nothing else.
+    """
     from core.store import queries
 
     found = queries.ceilings(cell.side.store)
@@ -77,8 +81,7 @@ def _ceilings(cell: Cell) -> dict[tuple[str, str], Value]:
     for row in json_value(records(own)):
         value, samples = row["value"], tuple(row["samples"] or ())
         scale = 1.0
-        if row["metric"] == "gemm" and row["clock_mhz"] and highest:
-            # At the maximum clock, so that what a lower clock took is the factor clocks and nothing else.
+        if at_maximum_clock and row["metric"] == "gemm" and row["clock_mhz"] and highest:
             scale = highest / row["clock_mhz"]
         name = str(row["metric"]), str(row["precision"] or "")
         if row["metric"].endswith("_by_size") and name in result and result[name].value > value:
@@ -95,7 +98,7 @@ def _machine(cell: Cell, ceilings: Mapping[tuple[str, str], Value], ops: pd.Data
     gains = _gains(card, str(setting["precision"]), ceilings, json_value(cell.first["execution_path"]))
     return Machine(
         fp32_tflops=_compute(card, run, ceilings, handicap), matmul_gain=gains[0], convolution_gain=gains[1],
-        clock_share=_clock_share(cell, run),
+        clock_share=clock_share(cell),
         bandwidth_gb_s=ceilings.get(("copy", "")) or _sheet(card.memory_bandwidth_gb_s if card else None),
         cache_bytes=_read(run["l2_bytes"]), cache_gb_s=ceilings.get(("copy_by_size", "")),
         launch_us=_launch(cell, ceilings, handicap, ops), stall_ms=_stall(cell),
@@ -151,7 +154,9 @@ def _gains(
     return gains[0], gains[1]
 
 
-def _clock_share(cell: Cell, run: Mapping[str, Any]) -> Value | None:
+def clock_share(cell: Cell) -> Value | None:
+    """Recorded SM clock over the board's maximum; None where no clock was recorded."""
+    run = header_of(cell)
     highest, clocks = run["max_sm_clock_mhz"], _numbers(samples_of(cell)["sm_clock_mhz"])
     if not highest or not clocks:
         return None
@@ -187,7 +192,7 @@ def _stall(cell: Cell) -> Value | None:
 def side(cell: Cell, label: str, ops: pd.DataFrame | None) -> Side:
     """What is recorded about one measured side."""
     run, samples, row = header_of(cell), samples_of(cell), json_value(dict(cell.first))
-    share = _clock_share(cell, run)
+    share = clock_share(cell)
     settings = run["settings"]
     reserved, peak = cell.middle("reserved_bytes"), cell.middle("peak_bytes")
     retries = cell.middle("alloc_retries")

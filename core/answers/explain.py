@@ -4,6 +4,7 @@ Same answer object as `two.explain_two`.
 """
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,19 @@ import numpy as np
 import pandas as pd
 
 from core import units
+from core.analysis.classic import classic_estimates
 from core.analysis.factors import Factors, factors
 from core.analysis.findings import LIMIT_OF_SETTING, Ablation, Evidence, Finding, Trial, findings, lone_difference
 from core.analysis.norms import NORM_PRECISIONS, Norm, workload_norm
 from core.analysis.op_diff import explained_sums, op_diff, stage_diff
-from core.analysis.roofline import Ceilings, roofline, roofline_ratio, spec_ceilings, stages_from_ops
+from core.analysis.roofline import (
+    Ceilings,
+    measured_ceilings,
+    roofline,
+    roofline_ratio,
+    spec_ceilings,
+    stages_from_ops,
+)
 from core.analysis.statistics import log_ratio_draws
 from core.analysis.theory import expected_ratios
 from core.answers import evidence, sentences
@@ -112,7 +121,8 @@ def _explained(
     left: Side, right: Side, pair: Compared, others: Sequence[tuple[Cell, Cell]]
 ) -> dict[str, Any]:
     cards = card_of(pair.baseline), card_of(pair.target)
-    ceilings = _ceilings(cards[0], pair.baseline), _ceilings(cards[1], pair.target)
+    own = evidence.board_ceilings(pair.baseline), evidence.board_ceilings(pair.target)
+    ceilings = _ceilings(cards, own, pair)
     found_ops = _ops(pair.baseline), _ops(pair.target)
     ops = found_ops[0][0], found_ops[1][0]
     differing = _op_table(ops, ceilings, pair)
@@ -121,6 +131,7 @@ def _explained(
     expected = pair.expected.as_dict()
     expected["roofline"] = roofline_ratio(*floors)
     expected["roofline_of"] = ("operations" if _both(ops) else "stages") if expected["roofline"] else None
+    expected |= _beside_theory(pair, cards, own, ops)
     labels = labels_of(pair)
     read = _evidence(pair, labels, ops, differing, stages)
     causes = findings(read)
@@ -338,9 +349,52 @@ def _gpu_key(cell: Cell) -> str | None:
     return key if isinstance(key, str) else None
 
 
-def _ceilings(card: Gpu | None, cell: Cell) -> Ceilings:
-    precision = str(cell.first["precision"])
-    return spec_ceilings(card if precision in SPEC_PRECISIONS else None, precision)
+Measured = Mapping[tuple[str, str], evidence.Value]
+
+
+def _ceilings(
+    cards: tuple[Gpu | None, Gpu | None], own: tuple[Measured, Measured], pair: Compared
+) -> tuple[Ceilings, Ceilings]:
+    """Data-sheet ceilings of both sides; with a launch floor where both boards measured one."""
+    rates = [measured.get(("op_rate", "")) for measured in own]
+    launches = [1e3 / rate.value if rate and all(rates) else None for rate in rates]
+    precisions = [str(cell.first["precision"]) for cell in (pair.baseline, pair.target)]
+    left, right = (
+        spec_ceilings(card if precision in SPEC_PRECISIONS else None, precision, launch)
+        for card, precision, launch in zip(cards, precisions, launches, strict=True)
+    )
+    return left, right
+
+
+def _beside_theory(
+    pair: Compared, cards: tuple[Gpu | None, Gpu | None], own: tuple[Measured, Measured],
+    ops: tuple[pd.DataFrame | None, pd.DataFrame | None],
+) -> dict[str, Any]:
+    """What stands beside the data sheets: the recorded clock, ceilings of these two boards, classic estimates."""
+    cells = pair.baseline, pair.target
+    shares = [share.value if share else None for share in map(evidence.clock_share, cells)]
+    at_clock = None
+    if pair.expected.executed_precision and shares[0] and shares[1]:
+        at_clock = pair.expected.executed_precision * shares[1] / shares[0]
+    measured = [
+        measured_ceilings({key: found.value for key, found in values.items()}, str(cell.first["precision"]))
+        for values, cell in zip(own, cells, strict=True)
+    ]
+    tables = [table if table is not None and _both(ops) else _stage_table(cell)
+              for table, cell in zip(ops, cells, strict=True)]
+    floors = [roofline(table, found) for table, found in zip(tables, measured, strict=True) if found is not None]
+    return {
+        "clock_share": {"baseline": shares[0], "target": shares[1]},
+        "executed_precision_at_clock": at_clock,
+        "roofline_measured": roofline_ratio(*floors) if len(floors) == 2 else None,
+        "board_ceilings": [
+            {"metric": metric, "precision": precision or None, "baseline": own[0][metric, precision].value,
+             "target": own[1][metric, precision].value,
+             "ratio": own[1][metric, precision].value / own[0][metric, precision].value}
+            for metric, precision in sorted(set(own[0]) & set(own[1]))
+        ],
+        "classic": [dataclasses.asdict(estimate) for estimate in classic_estimates(*cards)],
+    }
 
 
 def _ops(cell: Cell) -> tuple[pd.DataFrame | None, str | None]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core import units
+from core.analysis.classic import classic_estimates
 from core.analysis.findings import Evidence, Side, findings, next_measurement
 from core.analysis.norms import norm
 from core.analysis.theory import LABELS, Expected, expected_ratios
@@ -354,7 +355,11 @@ def _explain(baseline: Claim, target: Claim, facts: tuple[Facts, Facts]) -> dict
         "baseline": _describe(baseline, facts[0]),
         "target": _describe(target, facts[1]),
         "measured_ratio": {"value": None, "low": None, "high": None},
-        "expected": expected.as_dict(),
+        "expected": expected.as_dict() | {
+            "classic": [
+                dataclasses.asdict(estimate) for estimate in classic_estimates(baseline.match.gpu, target.match.gpu)
+            ],
+        },
         "norm": None,
         "verdict": "not_comparable",
         "verdict_reason": None,

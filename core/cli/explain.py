@@ -148,6 +148,19 @@ def _show_theory(expected: dict[str, Any]) -> None:
     measured = expected["measured_ceilings"]
     if measured and measured["bandwidth"] is not None:
         say(f"ceilings  {units.ratio(measured['bandwidth'])}  bandwidth that others measured on these cards")
+    clocked = expected.get("executed_precision_at_clock")
+    if clocked is not None and abs(clocked / expected["executed_precision"] - 1) > 0.005:
+        say(f"at clock  {units.ratio(clocked)}  arithmetic at the clocks recorded while timed")
+    for row in expected.get("board_ceilings") or ():
+        if row["metric"] in ("copy", "gemm"):
+            what = " ".join(filter(None, (row["metric"], row["precision"])))
+            say(f"board     {units.ratio(row['ratio'])}  {what} as these two boards measured it")
+    for row in expected.get("classic") or ():
+        if row["name"] != "memory bandwidth":
+            span = f", {units.ratio_interval(row['low'], row['high'])}" if row["low"] is not None else ""
+            say(f"classic   {units.ratio(row['value'])}  {row['name']}{span} ({row['source']})")
+    if expected.get("roofline_measured") is not None:
+        say(f"roofline  {units.ratio(expected['roofline_measured'])}  with the ceilings that these boards measured")
     if expected["roofline"] is not None:
         say(f"roofline  {units.ratio(expected['roofline'])}  summed floors (least times) of {expected['roofline_of']}")
 
