@@ -205,6 +205,22 @@ def append_records(path: Path, records: Iterable[Any], *, run_id: str = "2026113
         stream.write(encode_run(run_id, records, seq))
 
 
+def read_uploads_here(monkeypatch: Any, folder: Path) -> None:
+    """Uploads are examined in this process and not in a child for each, which would cost half a second a file."""
+    import json
+
+    from core.store.read_upload import examine
+
+    def examined(data: bytes, name: str, *, limits: Any, timeout_s: float, **request: Any) -> dict[str, Any]:
+        path = folder / "upload-examined-here"
+        path.write_bytes(data)
+        found: dict[str, Any] = json.loads(json.dumps(examine(str(path), {"limits": limits, "name": name, **request})))
+        return found
+
+    monkeypatch.setattr("core.store.uploads.read_in_child", examined)
+    monkeypatch.setattr("core.store.imported.read_in_child", examined)
+
+
 def rows_of(store: Any) -> dict[str, list[str]]:
     """Every stored row as text, by table, in a fixed order. Left out: what belongs to a file and not to its content."""
     from core.store import queries

@@ -41,8 +41,9 @@ def states(log: pd.DataFrame, max_clock_mhz: float | None, power_limit_w: float 
 
 
 def phases(log: pd.DataFrame, max_clock_mhz: float | None, power_limit_w: float | None) -> pd.DataFrame:
-    """Readings by state, the most frequent first: state, means, readings, clock_mhz, power_w, load_percent (medians).
+    """Readings by state, the most frequent first: state, means, readings, clock_mhz, power_w, load_percent.
 
+    Medians; of the clock, which moves in steps, the step that at least a third of the readings share, if there is one.
     Readings are counted, not seconds: the time between two of them is unknown where a log was cut.
     """
     if log.empty:
@@ -52,9 +53,17 @@ def phases(log: pd.DataFrame, max_clock_mhz: float | None, power_limit_w: float 
     for state, part in named.groupby("state", sort=False):
         rows.append({
             "state": state, "means": STATES[str(state)], "readings": len(part),
+            "clock_mhz": _usual(part["sm_clock_mhz"]) if "sm_clock_mhz" in part else None,
             **{name: float(part[column].median()) if column in part and part[column].notna().any() else None
-               for name, column in (("clock_mhz", "sm_clock_mhz"), ("power_w", "power_w"),
-                                    ("load_percent", "utilization_percent"))},
+               for name, column in (("power_w", "power_w"), ("load_percent", "utilization_percent"))},
         })
     made = pd.DataFrame(rows)
     return made.sort_values("readings", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _usual(values: pd.Series) -> float | None:
+    known = values.dropna()
+    if known.empty:
+        return None
+    counts = known.value_counts()
+    return float(counts.index[0]) if 3 * counts.iloc[0] >= len(known) and counts.iloc[0] > 1 else float(known.median())

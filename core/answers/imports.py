@@ -150,7 +150,7 @@ def log_in_words(log: pd.DataFrame, device: dict[str, Any]) -> dict[str, Any]:
     limit = json_value(device.get("power_limit_w")) or (card.tdp_w if card else None)
     found = records(phases(log, clock, limit))
     said = [f"{row['state']} in {row['readings']}"
-            + (f" (median {units.mhz(row['clock_mhz'])})" if row["clock_mhz"] is not None else "")
+            + (f" ({units.mhz(row['clock_mhz'])})" if row["clock_mhz"] is not None else "")
             for row in found]
     return {"readings": len(log), "phases": found, "headline": f"{_count(len(log), 'reading')}: {', '.join(said)}."}
 

@@ -1,4 +1,4 @@
-"""A file of another program in a real browser: understood, asked about, added, seen against a baseline; then unasked."""
+"""A file of another program in a real browser: understood, asked about, added, set against a baseline; then unasked."""
 from __future__ import annotations
 
 import re

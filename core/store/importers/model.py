@@ -9,8 +9,9 @@ from typing import Any
 from core.records import Op
 from core.store.importers.text import Table, decode, read_table
 
-COMMON_QUESTIONS = ("gpu", "precision", "unit", "task", "batch", "attach", "zone", "warmup", "decimal", "time")
-"""Keys that may be answered for any file; where the file says it itself, the answer is not needed."""
+COMMON_QUESTIONS = ("gpu", "precision", "unit", "task", "batch", "attach", "zone", "warmup", "decimal", "time", "apart",
+                    "device", "window", "cuda", "cudnn")
+"""Keys that may be answered for any file, as a saved answer is; where the file says it itself, it is not needed."""
 
 
 class RefusedError(Exception):

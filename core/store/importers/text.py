@@ -87,7 +87,9 @@ def read_table(text: str) -> Table | None:
     try:
         for row in reader:
             if columns is None:
-                if len(row) == length and not row[0].startswith("#") and _is_header(row):
+                if row and row[0].startswith("#"):
+                    preamble.append(delimiter.join(row)[:200])
+                elif len(row) == length and _is_header(row):
                     columns = tuple(_unique(row))
                 elif any(cell.strip() for cell in row):
                     if len(row) == length:
@@ -188,6 +190,8 @@ def split_header(name: str) -> tuple[str, str | None]:
     found = _HEADER_UNIT.search(name)
     if found:
         return (name[:found.start()] + name[found.end():]).strip(), found[1]
+    if name.strip().lower() in ("ns", "us", "ms", "fps", "seconds", "milliseconds"):
+        return name.strip(), name.strip().lower()
     tail = re.fullmatch(r"(.*[A-Za-z0-9])[_ .-](ns|us|ms|s|sec|seconds|milliseconds|fps)", name.strip())
     return (tail[1], tail[2]) if tail else (name.strip(), None)
 
