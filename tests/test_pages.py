@@ -133,7 +133,7 @@ def test_a_page_shows_two_gpus_without_an_exception(visit: OPEN, runs: RunsFolde
     app = visit(page)
     assert page_info(page).question in said(app)
     assert (
-        len(charts(app)) == {"Overview": 2, "Speedup": 2, "Gap": 2, "Sweep": 1, "Data": 0, "GPUs": 1, "Method": 0}[page]
+        len(charts(app)) == {"Overview": 2, "Speedup": 2, "Gap": 3, "Sweep": 2, "Data": 0, "GPUs": 1, "Method": 0}[page]
     )
 
 
@@ -191,7 +191,18 @@ def test_gap_explains_two_gpus_with_interval_stages_and_environment(visit: OPEN,
     assert metrics["Measured ratio"][0] == "10.0x"
     assert " to " in metrics["Measured ratio"][1]
     assert metrics["Memory bandwidth"][0] == "15.0x"
-    assert "transformer" in charts(app)[1]
+    assert "arithmetic units" in charts(app)[0]  # the factors come first
+    assert "transformer" in charts(app)[2]
+
+
+def test_gap_shows_the_first_causes_with_grade_fix_and_command(visit: OPEN, runs: RunsFolder) -> None:
+    build_run(runs, "t4", [cell(90, alloc_retries=12)], run_id="20261130-100000-0000000a")
+    build_run(runs, "h200-sxm-141gb", [cell(1)], run_id="20261130-110000-0000000b")
+    app = visit("Gap")
+    shown = said(app)
+    assert "Observed" in shown
+    assert "llocator retries" in shown
+    assert "python -m core run --handicap none alloc_cap_gb=14 --tracker local4d:base" in shown
 
 
 def test_gap_says_why_two_sides_cannot_be_compared(visit: OPEN, runs: RunsFolder) -> None:

@@ -689,6 +689,25 @@ def told(arguments: argparse.Namespace) -> str:
     return json.dumps(plan_json(request, cells, rate)) if arguments.json else plan_table(request, cells, rate)
 
 
+def choices() -> dict[str, Any]:
+    """What the options of a sweep may be, for a form: the app does not import this module.
+
+    `handicaps`: an example of each kind, with what it means in words.
+    """
+    examples = {kind.name: kind.name if kind.flag else f"{kind.name}={kind.least:g}"
+                for kind in handicaps.KINDS.values()} | _LESS
+    return {
+        "presets": list(PRESETS), "precisions": list(PRECISIONS), "executions": list(EXECUTIONS),
+        "memory_formats": list(MEMORY_FORMATS), "sdp_backends": list(SDP_BACKENDS),
+        "cudnn_benchmarks": list(BENCHMARK_CHOICES),
+        "handicaps": [
+            {"value": examples[kind.name], "words": handicaps.in_words(examples[kind.name]),
+             "needs_cuda": kind.needs_cuda}
+            for kind in handicaps.KINDS.values()
+        ],
+    }
+
+
 def plan_json(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate | None) -> dict[str, Any]:
     """The plan as one JSON document. Predictions are rough and say on what they rest."""
     known = [cell.predicted_s for cell in cells if cell.predicted_s is not None]
@@ -706,6 +725,7 @@ def plan_json(request: SweepRequest, cells: list[PlannedCell], rate: RoughRate |
             for cell in cells
         ],
         "request": request.to_json(),
+        "choices": choices(),
         "predicted_s": sum(known) if known else None,
         "predicted_bytes": max((cell.predicted_bytes for cell in cells if cell.predicted_bytes is not None),
                                default=None),

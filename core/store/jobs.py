@@ -49,7 +49,10 @@ def start_sweep(argv: Sequence[str], runs: RunsFolder) -> str:
 
 
 def resume(run_id: str, runs: RunsFolder) -> None:
-    """Go on with a stopped, failed or lost run: same id, finished cells are not repeated. Raises `UserError`."""
+    """Go on with a run that has ended: same id, finished cells are not repeated, failed and hung ones are.
+
+    Raises `UserError`.
+    """
     state = runs.state(run_id)
     if state in ("running", "queued"):
         raise UserError(f"run {run_id} is {state}", "a run that has ended", "stop it first")
@@ -86,10 +89,17 @@ def job(run_id: str, runs: RunsFolder) -> Job:
 
 def _start(arguments: Sequence[str], runs: RunsFolder, run_id: str) -> None:
     folder = runs.run_dir(run_id)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        log_file = open(folder / "stdout.log", "ab")  # noqa: SIM115
+    except OSError as error:
+        raise UserError(
+            f"the runs folder takes no new run ({error.strerror or type(error).__name__})", "a folder with free space",
+            "make room, or name another folder in GAPSCOPE_RUNS",
+        ) from error
     project = Path(core.__file__).resolve().parent.parent
     path = os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")]))
-    with open(folder / "stdout.log", "ab") as log:
+    with log_file as log:
         child = subprocess.Popen(
             [sys.executable, *RUNNER, *arguments], stdin=subprocess.DEVNULL, stdout=log,
             stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, "PYTHONPATH": path},

@@ -17,6 +17,7 @@ from core.store.queries import Readable
 class RunProgress:
     """`cells` is None until the plan is written. A cell counts once, by its newest ok attempt, else by its last line.
 
+    `repeatable`: of the failed ones those that a resumed run measures again (failed, timeout; not oom).
     `running`: data of the newest `cell_started` note that no cell line has followed; None between cells and at the
     end. `state`: of the last `end` line behind all work, else "open".
     """
@@ -30,6 +31,7 @@ class RunProgress:
     state: str
     reason: str | None
     lines: int
+    repeatable: int = 0
     warnings: tuple[str, ...] = ()  # what the runner doubts about the whole run, such as a CPU that others use
 
     @property
@@ -143,5 +145,6 @@ def _sum_up(run_id: str, events: Iterable[_Event]) -> RunProgress:
     ok = counts.count("ok")
     not_run = counts.count("unsupported") + counts.count("skipped")
     return RunProgress(
-        run_id, planned, ok, len(counts) - ok - not_run, not_run, running, state, reason, lines, tuple(warnings)
+        run_id, planned, ok, len(counts) - ok - not_run, not_run, running, state, reason, lines,
+        counts.count("failed") + counts.count("timeout"), tuple(warnings),
     )

@@ -12,6 +12,7 @@ from typing import Any
 import streamlit as st
 
 from core.errors import UserError
+from core.trackers import registry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -30,6 +31,30 @@ def plan(argv: tuple[str, ...]) -> dict[str, Any]:
     if done.returncode != 0:
         raise UserError((done.stderr.strip().splitlines() or ["the plan failed"])[-1])
     found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@st.cache_data(ttl=3600, max_entries=1, show_spinner=False)
+def choices() -> dict[str, Any]:
+    """What the options of a sweep may be: executions, memory formats, handicaps with their words, and so on."""
+    found: dict[str, Any] = plan(("--device", "cpu"))["choices"]
+    return found
+
+
+TRACKERS_FILE = "trackers.toml"
+"""In the project's folder: where the user's copies of official repositories are. A page never takes a path."""
+
+
+@st.cache_data(ttl=30, max_entries=1, show_spinner=False)
+def missing_trackers() -> dict[str, UserError]:
+    """Selectors of trackers that cannot run here yet, with what each one needs."""
+    file = ROOT / TRACKERS_FILE
+    given = registry.checkouts(file=file) if file.is_file() else {}
+    found: dict[str, UserError] = {}
+    for info in registry.TRACKERS.values():
+        problem = registry.missing(info, given)
+        if problem is not None:
+            found |= {f"{info.name}:{variant}": problem for variant in info.variants}
     return found
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from core import units
+from core.analysis.flags import flagged_samples
 from core.answers.json_values import records
 from core.charts import theme
 from core.charts.tables.cells import cell_names, common_words, workload_parts
@@ -31,7 +32,7 @@ def plan_table(plan: Answer) -> pd.DataFrame:
                 "tracker": cell["tracker"],
                 "size": f"{cell['frames']} frames, {cell['height']}x{cell['width']}, {cell['points']} points"
                 + (f", batch {cell['batch']}" if cell["batch"] != 1 else ""),
-                "precision": cell["precision"],
+                "setting": cell["setting"],
                 "process": cell["process"],
                 "one pass": _about(cell["predicted_pass_ms"]),
                 "cell": _about(_ms(cell["predicted_s"])),
@@ -48,6 +49,120 @@ def plan_sentence(plan: Answer) -> str:
     device = plan["predicted_for"] or "a device of unknown speed"
     time = f"about {units.duration(plan['predicted_s'])}" if plan["predicted_s"] else "time not predicted"
     return f"{number} cell{'' if number == 1 else 's'} on {device}: {time} (rough)"
+
+
+def tracker_table(rows: Sequence[Mapping[str, Any]], missing: Mapping[str, Any]) -> pd.DataFrame:
+    """Trackers that cannot run here yet: `rows` of the registry, `missing` (selector -> UserError) says why."""
+    return pd.DataFrame(
+        [
+            {
+                "tracker": row["selector"],
+                "model": row["title"],
+                "licence": row["licence"],
+                "what is missing": missing[row["selector"]].found,
+                "how to get it": missing[row["selector"]].fix,
+            }
+            for row in rows
+            if row["selector"] in missing
+        ],
+        columns=["tracker", "model", "licence", "what is missing", "how to get it"],
+    )
+
+
+_STEADY = 0.97
+"""A clock that stays above this share of its highest reading is called steady."""
+
+
+def flagged(samples: pd.DataFrame, process: int, max_sm_clock_mhz: float | None) -> pd.DataFrame:
+    """The repetitions of one cell line for `samples.sample_strip`: its process, and what to doubt of each (or None)."""
+    read = {
+        name: pd.to_numeric(samples[name], errors="coerce").astype(float).to_numpy()
+        for name in ("throttle_bits", "sm_clock_mhz", "power_w", "power_limit_w", "utilization_percent")
+    }
+    found = flagged_samples(samples["wall_ms"], max_sm_clock_mhz, *read.values())
+    return samples.assign(process=process, flag=pd.Series(found.flags, index=samples.index, dtype=object))
+
+
+def repetition_finding(samples: pd.DataFrame, name: str) -> str:
+    """How even the repetitions of the newest cell are, and what its clock did."""
+    times = samples["wall_ms"].astype(float)
+    low, high = float(times.quantile(0.05)), float(times.quantile(0.95))
+    middle = units.time_ms(float(times.median()))
+    text = f"{name}: {middle}, nine of ten repetitions from {units.time_interval_ms(low, high)}"
+    flagged = int(samples["flag"].notna().sum())
+    if flagged:
+        return f"{text}; {flagged} of {len(samples)} were slowed by the board or starved by the host"
+    clock = samples["sm_clock_mhz"].dropna().astype(float)
+    if clock.empty:
+        return text
+    if clock.min() >= _STEADY * clock.max():
+        return f"{text}; the clock stayed at {units.significant(float(clock.median()), 4)} MHz"
+    return f"{text}; the clock moved between {clock.min():.0f} and {clock.max():.0f} MHz"
+
+
+def repetition_conditions(samples: pd.DataFrame) -> str:
+    """What the points are, and what the device does not report."""
+    text = f"newest cell of this run, {len(samples)} repetition{'' if len(samples) == 1 else 's'}"
+    silent = samples[["sm_clock_mhz", "power_w", "temperature_c"]].isna().all().all()
+    return f"{text}; this device reports no clock, power or temperature" if silent else text
+
+
+def repetition_table(samples: pd.DataFrame) -> pd.DataFrame:
+    """The readings of every repetition, in order."""
+    return pd.DataFrame(
+        {
+            "repetition": samples["i"] + 1,
+            "time, ms": samples["wall_ms"],
+            "SM clock, MHz": samples["sm_clock_mhz"],
+            "power, W": samples["power_w"],
+            "temperature, °C": samples["temperature_c"],
+        }
+    )
+
+
+def cell_words(line: pd.DataFrame) -> str:
+    """One cell line by tracker and setting."""
+    parts = workload_parts(line).iloc[0]
+    more = [str(line[name].iloc[0]) for name in ("execution", "handicap") if line[name].iloc[0] not in (None, "eager")]
+    more = [word for word in more if word != "nan"]
+    return ", ".join([str(parts["tracker"]), str(parts["precision"]), *more])
+
+
+def ended_words(progress: Any, job: Any, state: str) -> str:
+    """A sweep that has just ended, in a few words."""
+    planned = f" of {progress.cells}" if progress.cells else ""
+    return f"Sweep {job.run_id}: {state}, {progress.ok}{planned} cells measured"
+
+
+def queue_words(jobs: list[Any], run_id: str) -> str:
+    """Whom a waiting sweep waits for. `jobs`: store.jobs.Job, newest first."""
+    running = [job.run_id for job in jobs if job.state == "running"]
+    before = [job.run_id for job in jobs if job.state == "queued" and job.run_id < run_id]
+    text = "One sweep at a time measures on a device. "
+    text += f"Running: {', '.join(running)}" if running else "Another program of this machine holds the device"
+    return text + (f"; waiting before this one: {', '.join(before)}." if before else ".")
+
+
+def failed_words(failed: pd.DataFrame) -> str:
+    """How many cell lines have no time, and why, in a heading."""
+    counts = failed["status"].value_counts()
+    said = ", ".join(f"{number} {STATUS_WORDS.get(str(status), status)}" for status, number in counts.items())
+    return f"Without a time: {said}"
+
+
+STATUS_WORDS = {
+    "oom": "out of memory",
+    "unsupported": "not possible on this device",
+    "skipped": "left out",
+    "timeout": "hung",
+}
+
+
+def failed_table(lines: pd.DataFrame) -> pd.DataFrame:
+    """Cells of a run that have no time, with the reason: one row a cell."""
+    failed = lines[(lines["status"] != "ok") & ~lines["superseded"].astype(bool)]
+    table = live_table(failed)
+    return table[["workload", "precision", "process", "status", "reason"]]
 
 
 def _ms(seconds: float | None) -> float | None:
