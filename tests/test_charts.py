@@ -226,6 +226,19 @@ def ceilings_chart(mode: theme.Mode) -> Any:
     return gpus.ceiling_chart(rows, "h200-sxm-141gb", "The H200 reached 79 %", "by others", mode)
 
 
+FACTORS = {
+    "factors": [
+        {"name": name, "ratio": ratio, "low": None, "high": None, "evidence": "observed", "basis": "test"}
+        for name, ratio in (("compute", 8.0), ("clocks", 0.5), ("memory", 1.0))
+    ],
+    "residual": 3.0,
+    "residual_interval": {"low": 2.9, "high": 3.1},
+    "modelled_by": "operations",
+    "not_assessed": [{"name": "cache", "reason": "not measured"}],
+}
+"""8 x 0.5 x 1 x 3 = 12: memory stands in a line of its own."""
+
+
 CHARTS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "norm_strip": (norm_chart, ("this gap 170x", "bandwidth 4.86x", "FP32 2.41x", "median 2.48x", "never above 15.2x")),
     "norm_strip_without_norm": (
@@ -269,6 +282,17 @@ CHARTS: dict[str, tuple[Any, tuple[str, ...]]] = {
             mode,
         ),
         ("measured 170x", "4.86x", "2.41x", "6.28x", "as expected"),
+    ),
+    "factor_waterfall": (
+        lambda mode: gap.factor_waterfall(
+            gap_tables.factor_steps(FACTORS),
+            12.0,
+            "beyond_hardware",
+            gap_tables.factor_finding(FACTORS),
+            gap_tables.factor_conditions(FACTORS),
+            mode,
+        ),
+        ("arithmetic units", "8.00x", "0.50x", "not explained", "3.00x", "measured 12.0x"),
     ),
     "stage_bars": (
         lambda mode: gap.stage_chart(stage_frame(1), "T4", "A100", "The encoder", "c", mode),
@@ -543,3 +567,14 @@ def test_ceilings_are_shares_of_the_figure_they_belong_to() -> None:
     assert cards_tables.ceiling_finding(card, rows) == (
         "The X reached 75 % of its printed bandwidth and 40 % of its printed arithmetic peak at best"
     )
+
+
+def test_the_steps_of_the_factors_end_at_the_measured_ratio() -> None:
+    steps = gap_tables.factor_steps(FACTORS)
+    assert list(steps["name"]) == ["arithmetic units", "clocks", "not explained"]
+    assert list(steps["start"]) == [1.0, 8.0, 4.0]
+    assert steps["end"].iloc[-1] == pytest.approx(12)
+    assert gap_tables.factor_finding(FACTORS) == "Largest factor: arithmetic units, 8.00x; 3.00x is not explained"
+    assert "1x: memory stalls" in gap_tables.factor_conditions(FACTORS)
+    assert "not assessed: L2 cache" in gap_tables.factor_conditions(FACTORS)
+    assert list(gap_tables.factor_table(FACTORS)["ratio"])[-1] == "not assessed"
