@@ -2,10 +2,12 @@
 
     python benchmarks/predict.py kernel_latency_fp32.parquet e2e_latency_fp32.csv [--runs core/reference/runs]
 
-Fits the model again without each board, and without a fifth of the shapes (benchmarks/make_prediction.py, some minutes),
-so that every figure is of timings that the fit did not see. Errors are |predicted / true - 1|. The ceilings of a board
-left out are its own: best product, best copy, launch floor. Rows that need run files nobody has shipped say so.
+Fits the model again without each board, and without a fifth of the shapes (benchmarks/make_prediction.py, some
+minutes), so that every figure is of timings that the fit did not see. Errors are |predicted / true - 1|. The ceilings
+of a board left out are its own: best product, best copy, launch floor. Rows that need run files nobody has shipped say
+so.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -22,7 +24,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import make_prediction as making  # noqa: E402
 
-from core.analysis.predict import model, physics, predict_ops  # noqa: E402
+from core.analysis.predict import model, predict_ops  # noqa: E402
 from core.analysis.predict.coefficients import Coefficients, shipped  # noqa: E402
 from core.analysis.predict.work import work_table  # noqa: E402
 from core.answers.predict import _Question  # noqa: E402
@@ -33,8 +35,9 @@ TARGETS = {
     "whole, seen": 0.05, "whole, unseen": 0.06, "SM-limited": 0.10,
 }  # fmt: skip
 BERT_CARDS = {
-    "Tesla_P4": "p4", "Tesla_P100-PCIE-16GB": "p100-pcie-16gb", "Tesla_T4": "t4", "Tesla_V100-PCIE-32GB": "v100-pcie-32gb",
-    "NVIDIA_A100-PCIE-40GB": "a100-pcie-40gb", "NVIDIA_H100_80GB_HBM3": "h100-sxm5-80gb", "NVIDIA_L4": "l4",
+    "Tesla_P4": "p4", "Tesla_P100-PCIE-16GB": "p100-pcie-16gb", "Tesla_T4": "t4", "Tesla_V100-PCIE-32GB":
+    "v100-pcie-32gb", "NVIDIA_A100-PCIE-40GB": "a100-pcie-40gb", "NVIDIA_H100_80GB_HBM3": "h100-sxm5-80gb",
+    "NVIDIA_L4": "l4",
 }  # fmt: skip
 UNSEEN = ("h100-sxm5-80gb", "l4")
 # What the issue states of the L4 in these products; nobody published an FP32 product rate of the H100 SXM.
@@ -69,17 +72,15 @@ def bert_large(batch: int, length: int = 512) -> pd.DataFrame:
     rows, width, heads = batch * length, 1024, 16
     linear = lambda i, o: [[rows, i], [o, i], [o]]  # noqa: E731
     layer = [
-        ("aten::linear", linear(width, width), 4), ("aten::bmm", [[batch * heads, length, 64], [batch * heads, 64, length]], 1),
-        ("aten::bmm", [[batch * heads, length, length], [batch * heads, length, 64]], 1),
-        ("aten::div", [[batch * heads, length, length], []], 1), ("aten::add", [[batch * heads, length, length], [batch, length]], 1),
-        ("aten::softmax", [[batch * heads, length, length]], 1), ("aten::copy_", [[rows, width]], 4),
-        ("aten::linear", linear(width, 4 * width), 1), ("aten::gelu", [[rows, 4 * width]], 1),
+        ("aten::linear", linear(width, width), 4), ("aten::bmm", [[batch * heads, length, 64], [batch * heads, 64,
+        length]], 1), ("aten::bmm", [[batch * heads, length, length], [batch * heads, length, 64]], 1),
+        ("aten::div", [[batch * heads, length, length], []], 1), ("aten::add", [[batch * heads, length, length],
+        [batch, length]], 1), ("aten::softmax", [[batch * heads, length, length]], 1), ("aten::copy_", [[rows, width]],
+        4), ("aten::linear", linear(width, 4 * width), 1), ("aten::gelu", [[rows, 4 * width]], 1),
         ("aten::linear", linear(4 * width, width), 1), ("aten::add", [[rows, width], [rows, width]], 2),
         ("aten::layer_norm", [[rows, width], [width], [width]], 2),
     ]  # fmt: skip
-    return pd.DataFrame(
-        [{"op": op, "shapes": shapes, "calls": 24 * calls} for op, shapes, calls in layer]
-    )
+    return pd.DataFrame([{"op": op, "shapes": shapes, "calls": 24 * calls} for op, shapes, calls in layer])
 
 
 def modelled_ms(ops: pd.DataFrame, key: str, known: Coefficients) -> np.ndarray:
@@ -90,12 +91,14 @@ def modelled_ms(ops: pd.DataFrame, key: str, known: Coefficients) -> np.ndarray:
 
 
 def bert_rows(path: Path) -> pd.DataFrame:
-    """Predictions of the whole pass between all measured cards. A source's measured total is spread over its operations as
-    the model has them, since the file holds totals only."""
+    """Predictions of the whole pass between all measured cards. A source's measured total is spread over its
+    operations as the model has them, since the file holds totals only."""
     known = shipped()
     table = pd.read_csv(path)
     table = table[~table["compiled"] & table["gpu"].isin(BERT_CARDS)]
-    totals = {(BERT_CARDS[row.gpu], row.batch): row.latency_ms for row in table.itertuples()}
+    keys, latencies = table["gpu"].map(BERT_CARDS), table["latency_ms"].astype(float)
+    facts = zip(keys, table["batch"].astype(int), latencies, strict=True)
+    totals = {(key, batch): latency_ms for key, batch, latency_ms in facts}
     found = []
     for (source, batch), source_ms in totals.items():
         if source in UNSEEN:
@@ -119,8 +122,8 @@ def bert_rows(path: Path) -> pd.DataFrame:
 
 def h200_cells(folder: Path) -> Iterator[tuple[str, dict[str, object], pd.DataFrame]]:
     """Newest cells of the H200 with device times per operation: run id, facts, op table."""
-    from core.answers.predict import timed_ops
     from core.answers.matching import cells_of
+    from core.answers.predict import timed_ops
     from core.answers.selection import Side, newest_cells, parse_selection
     from core.store import open_files, queries
 
@@ -151,13 +154,18 @@ def h200_rows(folder: Path) -> pd.DataFrame:
             alone = set(handicap_parts(other["handicap"])) == {"sm_count"}  # type: ignore[arg-type]
             if limit and alone and other["precision"] == facts["precision"]:
                 kind, ceilings, precision = "SM-limited", {"sm_count": float(limit)}, None
-            elif other["handicap"] is None and facts["precision"] == "fp32" and other["precision"] in ("tf32", "fp16", "bf16"):
+            elif (
+                other["handicap"] is None
+                and facts["precision"] == "fp32"
+                and other["precision"] in ("tf32", "fp16", "bf16")
+            ):
                 kind, ceilings, precision = "precision", None, str(other["precision"])
             else:
                 continue
             key = "h200-sxm-141gb"
             cards = model.cards_of(key, key, ceilings, known)
-            asked = _Question(ops, str(facts["precision"]), float(facts["wall_ms"]), *cards, known)  # type: ignore[arg-type]
+            wall_ms = float(facts["wall_ms"])  # type: ignore[arg-type]
+            asked = _Question(ops, str(facts["precision"]), wall_ms, *cards, known)
             result = asked.on_target(precision)
             # Device time where the host may hide it, wall time where the SMs are what changes.
             truth = other["wall_ms"] if kind == "SM-limited" else other["kernel_busy_ms"]
@@ -166,7 +174,9 @@ def h200_rows(folder: Path) -> pd.DataFrame:
                 "kind": kind, "work": other["work_key"], "precision": other["precision"], "sm_count": limit,
                 "true_ms": truth, "predicted_ms": guess, "low_ms": result.low_ms, "high_ms": result.high_ms,
             })  # fmt: skip
-    rows = pd.DataFrame(found, columns=["kind", "work", "precision", "sm_count", "true_ms", "predicted_ms", "low_ms", "high_ms"])
+    rows = pd.DataFrame(
+        found, columns=["kind", "work", "precision", "sm_count", "true_ms", "predicted_ms", "low_ms", "high_ms"]
+    )
     return rows.assign(error=(rows["predicted_ms"] / rows["true_ms"] - 1).abs())
 
 
@@ -177,16 +187,24 @@ def report(data: making.Data, bert: Path, runs: Path) -> None:
     pair = seen[(seen["source"] == "a100") & (seen["target"] == "t4")]
     print()
     floor = nearest_neighbour(data, "a100", "t4")
-    row("per FP32 op, A100 -> T4, shapes not seen", pair["error"].median(), TARGETS["seen"],
-        f"n {len(pair)}; nearest neighbour {floor:.1%}; all pairs {seen['error'].median():.1%}")
+    row(
+        "per FP32 op, A100 -> T4, shapes not seen",
+        pair["error"].median(),
+        TARGETS["seen"],
+        f"n {len(pair)}; nearest neighbour {floor:.1%}; all pairs {seen['error'].median():.1%}",
+    )
     for situation, name, target in (
         ("ceilings", "per op, GPU left out, ceilings known", "left out, ceilings"),
         ("spec", "per op, GPU left out, data sheet only", "outside, spec"),
     ):
         part = banded[banded["situation"] == situation]
         by_target = part.groupby("target")["error"].median()
-        row(name, float(by_target.mean()), TARGETS[target],
-            "; ".join(f"{chip} {error:.1%}" for chip, error in by_target.items()))
+        row(
+            name,
+            float(by_target.mean()),
+            TARGETS[target],
+            "; ".join(f"{chip} {error:.1%}" for chip, error in by_target.items()),
+        )
     whole = bert_rows(bert)
     print("\nwhole BERT-large, mean error (e2e file; targets outside the timing data: H100, L4)")
     inside = whole[~whole["target"].isin(UNSEEN)]
@@ -194,28 +212,39 @@ def report(data: making.Data, bert: Path, runs: Path) -> None:
     row("whole model, seen GPU", inside["error"].mean(), TARGETS["whole, seen"], by(inside))
     row("whole model, unseen GPU", outside["error"].mean(), TARGETS["whole, unseen"], by(outside))
     print("\nbands (95 %): share of true times inside; median high / low")
-    for situation, part in banded.groupby("situation"):
+    for situation, part in ((str(name), part) for name, part in banded.groupby("situation")):
         inside_band = (part["true_ms"] >= part["low_ms"]) & (part["true_ms"] <= part["high_ms"])
-        print(f"{situation:<10} {inside_band.mean():6.1%} inside  width {(part['high_ms'] / part['low_ms']).median():.2f}   "
-              f"target 90 to 97 %, {'1.3' if situation == 'measured' else '2'}; boards left out of the band too: "
-              f"{left_out_coverage(residuals[residuals['situation'] == situation])}")
+        print(
+            f"{situation:<10} {inside_band.mean():6.1%} inside  width "
+            f"{(part['high_ms'] / part['low_ms']).median():.2f}   target 90 to 97 %, "
+            f"{'1.3' if situation == 'measured' else '2'}; boards left out of the band too: "
+            f"{left_out_coverage(residuals[residuals['situation'] == situation])}"
+        )
     print("\nH200 run files")
     h200 = h200_rows(runs)
     limited = h200[h200["kind"] == "SM-limited"]
-    row("SM-limited H200 from the full H200, median", limited["error"].median() if len(limited) else None,
-        TARGETS["SM-limited"], by(limited, ["work", "precision", "sm_count"]) if len(limited) else "")
+    row(
+        "SM-limited H200 from the full H200, median",
+        limited["error"].median() if len(limited) else None,
+        TARGETS["SM-limited"],
+        by(limited, ["work", "precision", "sm_count"]) if len(limited) else "",
+    )
     other = h200[h200["kind"] == "precision"]
     if len(other):
-        print(f"device time, FP32 to another precision, median error {other['error'].median():.1%} (no target): "
-              + by(other, ["precision"]))
+        print(
+            f"device time, FP32 to another precision, median error {other['error'].median():.1%} (no target): "
+            + by(other, ["precision"])
+        )
     print("\nby class")
     print(making.back_test_table(banded).to_string(index=False, float_format="%.3f"))
 
 
 def by(rows: pd.DataFrame, columns: list[str] | None = None) -> str:
     errors = rows.groupby(columns or ["target", "known"])["error"].mean()
-    return "; ".join(f"{' '.join(map(str, name if isinstance(name, tuple) else (name,)))} {error:.1%}"
-                     for name, error in errors.items())
+    return "; ".join(
+        f"{' '.join(map(str, name if isinstance(name, tuple) else (name,)))} {error:.1%}"
+        for name, error in errors.items()
+    )
 
 
 def left_out_coverage(residuals: pd.DataFrame) -> str:

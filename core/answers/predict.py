@@ -1,10 +1,12 @@
-"""What a measured workload would take on a GPU that nobody measured it on: time with a band, memory, what would change it.
+"""What a measured workload would take on a GPU that nobody measured it on: time with a band, memory, what would change
+it.
 
     total = sum over operations of max(host interval x launches, device time on the target)
 
-The device times come from `core.analysis.predict`. The host interval, the time between two launches, is the one that makes
-the same sum on the source equal to its measured wall time; that the target's host is as fast is an assumption.
+The device times come from `core.analysis.predict`. The host interval, the time between two launches, is the one that
+makes the same sum on the source equal to its measured wall time; that the target's host is as fast is an assumption.
 """
+
 from __future__ import annotations
 
 import csv
@@ -41,14 +43,19 @@ _TIME_DIGITS = 3
 
 
 def predict(
-    store: Store, source: Selection | str, target: str, filters: Filters | None = None, *,
-    ceilings: Mapping[str, float] | None = None, price_per_hour: float | None = None,
+    store: Store,
+    source: Selection | str,
+    target: str,
+    filters: Filters | None = None,
+    *,
+    ceilings: Mapping[str, float] | None = None,
+    price_per_hour: float | None = None,
 ) -> dict[str, Any]:
     """The predicted time of one measured cell on `target` (card name or key), its band, and what would change it.
 
     The founding size is taken if the source has it with operation times, else the largest such work; FP32 first.
-    `price_per_hour` in the reader's own currency. Raises UserError as `select` and `predict_ops`, and where no chosen cell
-    has operations with device times.
+    `price_per_hour` in the reader's own currency. Raises UserError as `select` and `predict_ops`, and where no chosen
+    cell has operations with device times.
     """
     if price_per_hour is not None and not (math.isfinite(price_per_hour) and price_per_hour >= 0):
         raise UserError(f"price per hour {price_per_hour}", "a number of at least 0", "")
@@ -83,8 +90,8 @@ def predict(
         "predicted_ms": result.total_ms, "low_ms": result.low_ms, "high_ms": result.high_ms,
         "ratio": result.total_ms / wall_ms,
         "totals": {
-            "device_ms": result.device_ms, "source_device_ms": now.device_ms_source, "host_interval_us": now.interval_us,
-            "host_bound_share": result.host_share, "bound_by": result.bound_by,
+            "device_ms": result.device_ms, "source_device_ms": now.device_ms_source, "host_interval_us":
+            now.interval_us, "host_bound_share": result.host_share, "bound_by": result.bound_by,
             "by_stage": _sums(result.rows, "stage"), "by_op": _sums(result.rows, "op")[:20],
             "card": {
                 "gemm_fp32_tflops": to_card.gemm_tflops, "copy_gb_s": to_card.bandwidth_gb_s,
@@ -118,7 +125,8 @@ def _chosen(side: Side) -> tuple[Cell, pd.DataFrame]:
             return cell, ops
         with_ops = [other for other in with_ops if other is not cell]
     raise UserError(
-        f"{side.label} has {len(cells)} chosen cells, but none with the times of its operations", "a profiled run",
+        f"{side.label} has {len(cells)} chosen cells, but none with the times of its operations",
+        "a profiled run",
         "measure it with `python -m core run --ops all`",
     )
 
@@ -182,8 +190,9 @@ class _Question:
         self.device_ms_source = float(self.ops["device_ms"].fillna(0).sum()) + self.unread_ms
         self.wall_ms = wall_ms
         launches = self.ops["launches"].fillna(self.ops["calls"]).fillna(0).to_numpy(dtype=float)
-        self.interval_ms = host_interval_ms(self.ops["device_ms"].fillna(0).to_numpy(dtype=float), launches,
-                                            wall_ms - self.unread_ms)
+        self.interval_ms = host_interval_ms(
+            self.ops["device_ms"].fillna(0).to_numpy(dtype=float), launches, wall_ms - self.unread_ms
+        )
         self.interval_us = None if self.interval_ms is None else self.interval_ms * 1e3
         # Without a host interval the kernels overlap a little: the measured sum of both is kept as it is.
         self.overlap = 1.0 if self.interval_ms is not None else wall_ms / self.device_ms_source
@@ -193,8 +202,11 @@ class _Question:
         rows = predict_between(self.ops, self.source, self.target, self.known, target_dtype=target_dtype)
         timed = rows["predicted_ms"].notna()
         if self.ops["device_ms"].gt(0).any() and not timed.any():
-            raise UserError(f"{self.target.name} has no arithmetic in {precision or self.precision}", "another precision",
-                            "see `python -m core specs`")
+            raise UserError(
+                f"{self.target.name} has no arithmetic in {precision or self.precision}",
+                "another precision",
+                "see `python -m core specs`",
+            )
         spent, before = rows.loc[timed, "predicted_ms"].sum(), self.ops.loc[timed, "device_ms"].sum()
         rest_ms = self.unread_ms * spent / before if before else 0.0
         for column in ("predicted_ms", "low_ms", "high_ms"):
@@ -222,9 +234,7 @@ def host_interval_ms(device_ms: np.ndarray, launches: np.ndarray, wall_ms: float
 def _readable(ops: pd.DataFrame, precision: str) -> tuple[pd.DataFrame, float]:
     """The operations that say what they do, with a dtype each; and the device time of the others in ms."""
     ops = ops.reset_index(drop=True).copy()
-    ops["dtype"] = [
-        _dtype(str(op), dtypes, precision) for op, dtypes in zip(ops["op"], ops["dtypes"], strict=True)
-    ]
+    ops["dtype"] = [_dtype(str(op), dtypes, precision) for op, dtypes in zip(ops["op"], ops["dtypes"], strict=True)]
     timed = pd.to_numeric(ops["device_ms"], errors="coerce").fillna(0) > 0
     unread = pd.Series(False, index=ops.index)
     for place in ops.index[timed]:
@@ -273,12 +283,14 @@ def _assumptions(now: _Question, precision: str, gpu: Gpu | None, handicap: Any)
         said.append(f"Host as fast as the source's: one launch every {now.interval_us:.3g} us.")
     else:
         said.append("The source never waited for its host; the target's host is assumed to keep up too.")
-    said.append("Same software and same choice of kernels per operation as the model's data (torch 2.1 timings, TF32 off).")
+    said.append(
+        "Same software and same choice of kernels per operation as the model's data (torch 2.1 timings, TF32 off)."
+    )
     if target.sustained_tflops < 0.95 * target.burst_tflops:
         power = f" at {gpu.tdp_w:g} W" if gpu and gpu.tdp_w else ""
         said.append(
-            f"{target.name} lowers its clock in long products{power}: {target.burst_tflops:.3g} TFLOP/s for a millisecond, "
-            f"{target.sustained_tflops:.3g} sustained. A lower power limit or a hot card is slower."
+            f"{target.name} lowers its clock in long products{power}: {target.burst_tflops:.3g} TFLOP/s for a "
+            f"millisecond, {target.sustained_tflops:.3g} sustained. A lower power limit or a hot card is slower."
         )
     else:
         said.append("Clocks as high as the card sustains under its stock power limit.")
@@ -302,8 +314,20 @@ def _sums(rows: pd.DataFrame, column: str) -> list[dict[str, Any]]:
 
 
 def _op_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    columns = ["op", "stage", "shapes", "dtype", "calls", "launches", "flops", "bytes", "device_ms", "predicted_ms",
-               "low_ms", "high_ms"]
+    columns = [
+        "op",
+        "stage",
+        "shapes",
+        "dtype",
+        "calls",
+        "launches",
+        "flops",
+        "bytes",
+        "device_ms",
+        "predicted_ms",
+        "low_ms",
+        "high_ms",
+    ]
     timed = rows[rows["predicted_ms"].notna()].sort_values("predicted_ms", ascending=False)
     found = records(timed[columns].head(OP_ROWS).rename(columns={"device_ms": "source_ms"}))
     for row in found:
@@ -323,8 +347,19 @@ def _alternatives(
             other = now.on_target(precision)
         except UserError:
             continue
-        found.append(_alternative("precision", f"{precision} instead of {now.precision}", other.total_ms, other.low_ms,
-                                  other.high_ms, result.total_ms, cell.middle("peak_bytes"), target, "model"))
+        found.append(
+            _alternative(
+                "precision",
+                f"{precision} instead of {now.precision}",
+                other.total_ms,
+                other.low_ms,
+                other.high_ms,
+                result.total_ms,
+                cell.middle("peak_bytes"),
+                target,
+                "model",
+            )
+        )
     wanted = ("tracker", "variant", "precision", "execution", "memory_format", "handicap", "batch", "implementation")
     first = cell.first
     sizes: set[str] = {cell.work_key}
@@ -343,8 +378,11 @@ def _alternatives(
         else:
             ratio = wall_ms / now.wall_ms
             times, how = (result.total_ms * ratio, result.low_ms * ratio, result.high_ms * ratio), "scaled"
-        found.append(_alternative("size", _size_words(row), *times, result.total_ms, other_cell.middle("peak_bytes"),
-                                  target, how))
+        found.append(
+            _alternative(
+                "size", _size_words(row), *times, result.total_ms, other_cell.middle("peak_bytes"), target, how
+            )
+        )
     return found
 
 
@@ -357,8 +395,15 @@ def _native(gpu: Gpu, precision: str) -> bool:
 
 
 def _alternative(
-    kind: str, words: str, predicted_ms: float, low_ms: float, high_ms: float, base_ms: float, peak_bytes: float | None,
-    target: Card, how: str,
+    kind: str,
+    words: str,
+    predicted_ms: float,
+    low_ms: float,
+    high_ms: float,
+    base_ms: float,
+    peak_bytes: float | None,
+    target: Card,
+    how: str,
 ) -> dict[str, Any]:
     """`how`: model (from the operations) or scaled (source time of that size times this prediction's ratio)."""
     return {
@@ -379,8 +424,9 @@ def _headline(answer: Mapping[str, Any]) -> str:
     if answer["memory"]["fits"] is False:
         memory = answer["memory"]
         return (
-            f"{work['words']} would not fit on the {target['label']}: it needed {units.bytes_size(memory['peak_bytes'])} on "
-            f"the {source['label']}, the card has {units.bytes_size(memory['card_bytes'])}."
+            f"{work['words']} would not fit on the {target['label']}: it needed "
+            f"{units.bytes_size(memory['peak_bytes'])} on the {source['label']}, the card has "
+            f"{units.bytes_size(memory['card_bytes'])}."
         )
     times = [answer[name] for name in ("predicted_ms", "low_ms", "high_ms")]
     unit = units.time_unit(times)
@@ -389,7 +435,8 @@ def _headline(answer: Mapping[str, Any]) -> str:
     compared = f"{units.ratio(ratio)} as long as" if ratio >= 1 else f"{units.ratio(1 / ratio)} faster than"
     text = (
         f"Predicted for the {target['label']}: {units.time_ms(times[0], unit)} ({band}), {compared} the "
-        f"{units.time_ms(source['measured_ms'])} measured on the {source['label']} ({work['words']}, {work['precision']})."
+        f"{units.time_ms(source['measured_ms'])} measured on the {source['label']} "
+        f"({work['words']}, {work['precision']})."
     )
     error = answer["backtest"].get("median_error")
     return text if error is None else f"{text} Single operations were off by {units.percent(error)} in the back-test."
@@ -416,7 +463,11 @@ def back_test(situation: str) -> dict[str, Any]:
         for row in _back_test_rows()
     ]  # fmt: skip
     own = next((row for row in rows if row["situation"] == situation and row["op_class"] == "all"), None)
-    return {**(own or {}), "rows": rows, "source": "sitar-lab/NeuSight timings, FP32, boards or shapes left out of the fit"}
+    return {
+        **(own or {}),
+        "rows": rows,
+        "source": "sitar-lab/NeuSight timings, FP32, boards or shapes left out of the fit",
+    }
 
 
 def back_test_points() -> pd.DataFrame:

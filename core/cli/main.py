@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from core.cli import (
@@ -22,6 +23,7 @@ from core.cli import (
     export,
     ingest,
     microscope,
+    predict,
     quarantine,
     run,
     runs,
@@ -31,6 +33,7 @@ from core.errors import UserError
 
 COMMANDS = (
     run, ceilings, doctor, cost, microscope, collector, ingest, quarantine, export, runs, specs, compare, explain,
+    predict,
 )
 FAILURE, USER_MISTAKE, INTERRUPTED = 1, 2, 130
 
@@ -66,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typed = list(sys.argv[1:] if arguments is None else arguments)
         parsed = build_parser().parse_args(typed)
         parsed.typed = typed
+        _use_added_cards(getattr(parsed, "db", None))
         code = int(parsed.execute(parsed))
         sys.stdout.flush()
         return code
@@ -91,6 +95,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{type(error).__name__}{': ' if text else ''}{text} (this is a fault of Gapscope; "
             "GAPSCOPE_DEBUG=1 shows where)", FAILURE,
         )
+
+
+def _use_added_cards(db_path: str | None) -> None:
+    """Cards that people added count in every command, also in those that open no database."""
+    from core.records import RunsFolder
+
+    runs = RunsFolder.beside(Path(db_path or os.environ.get("GAPSCOPE_DB") or "results.duckdb").resolve())
+    if runs.journal.is_file():
+        from core.store.cards import use_cards_of  # loads DuckDB: not where there is nothing to read
+
+        use_cards_of(runs)
 
 
 def _fail(text: str, code: int) -> int:

@@ -1,4 +1,5 @@
 """`predict`: the time of a measured workload on a GPU that you don't have, with its band and its back-test."""
+
 from __future__ import annotations
 
 import argparse
@@ -12,17 +13,28 @@ ROWS_SHOWN = 12
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
-        "predict", help="time on a GPU that you don't have, with its error band",
-        description="Predicts a measured workload on another GPU from its operation table: time, 95 % band, memory, what "
-                    "would change it, and how wrong such predictions were on timings that the model had not seen.",
+        "predict",
+        help="time on a GPU that you don't have, with its error band",
+        description="Predicts a measured workload on another GPU from its operation table: time, 95 % band, memory, "
+        "what "
+        "would change it, and how wrong such predictions were on timings that the model had not seen.",
     )
     parser.add_argument("--from", dest="source", metavar="SEL", required=True, help=f"what was measured. {SEL_HELP}")
-    parser.add_argument("--to", dest="target", metavar="GPU", required=True, help="a card of the catalogue: 'T4', 'RTX 4090'")
-    parser.add_argument("--ceiling", nargs="+", metavar="NAME=VALUE", default=[],
-                        help="what the target reaches at best: gemm_fp32_tflops, copy_gb_s, launch_us (also "
-                             "gemm_tf32_tflops, gemm_fp16_tflops, gemm_bf16_tflops, sm_count, memory_gb); the first two "
-                             "describe a card that the catalogue lacks")
-    parser.add_argument("--price-per-hour", type=float, metavar="X", help="price of the target, for the price of one clip")
+    parser.add_argument(
+        "--to", dest="target", metavar="GPU", required=True, help="a card of the catalogue: 'T4', 'RTX 4090'"
+    )
+    parser.add_argument(
+        "--ceiling",
+        nargs="+",
+        metavar="NAME=VALUE",
+        default=[],
+        help="what the target reaches at best: gemm_fp32_tflops, copy_gb_s, launch_us (also "
+        "gemm_tf32_tflops, gemm_fp16_tflops, gemm_bf16_tflops, sm_count, memory_gb); the first two "
+        "describe a card that the catalogue lacks",
+    )
+    parser.add_argument(
+        "--price-per-hour", type=float, metavar="X", help="price of the target, for the price of one clip"
+    )
     add_filters(parser)
     add_json(parser)
     add_db(parser)
@@ -37,7 +49,9 @@ def ceilings_of(words: list[str]) -> dict[str, float] | None:
     for word in words:
         name, _, text = word.partition("=")
         if name not in (*CEILING_KEYS, *OTHER_CEILING_KEYS):
-            raise UserError(f"ceiling {word!r}", f"NAME=VALUE with one of {', '.join(CEILING_KEYS + OTHER_CEILING_KEYS)}")
+            raise UserError(
+                f"ceiling {word!r}", f"NAME=VALUE with one of {', '.join(CEILING_KEYS + OTHER_CEILING_KEYS)}"
+            )
         try:
             found[name] = float(text)
         except ValueError:
@@ -52,9 +66,15 @@ def execute(arguments: argparse.Namespace) -> int:
 
     filters, ceilings = filters_of(arguments), ceilings_of(arguments.ceiling)
     answer = ask(
-        arguments.db, (arguments.source,),
+        arguments.db,
+        (arguments.source,),
         lambda store: predict(
-            store, arguments.source, arguments.target, filters, ceilings=ceilings, price_per_hour=arguments.price_per_hour
+            store,
+            arguments.source,
+            arguments.target,
+            filters,
+            ceilings=ceilings,
+            price_per_hour=arguments.price_per_hour,
         ),
     )
     if arguments.json:
@@ -83,10 +103,15 @@ def show(answer: dict[str, Any]) -> None:
     memory = answer["memory"]
     if memory["fits"] is not None:
         print()
-        say(f"Memory: {units.bytes_size(memory['peak_bytes'])} of {units.bytes_size(memory['card_bytes'])}, "
-            f"{'fits' if memory['fits'] else 'does not fit'}.")
+        say(
+            f"Memory: {units.bytes_size(memory['peak_bytes'])} of {units.bytes_size(memory['card_bytes'])}, "
+            f"{'fits' if memory['fits'] else 'does not fit'}."
+        )
     if answer["price"]:
-        say(f"Price per clip: {units.significant(answer['price']['per_clip'])} (at {answer['price']['per_hour']:g} per hour).")
+        say(
+            f"Price per clip: {units.significant(answer['price']['per_clip'])} "
+            f"(at {answer['price']['per_hour']:g} per hour)."
+        )
     if answer["alternatives"]:
         print()
         unit = units.time_unit([row["predicted_ms"] for row in answer["alternatives"]])
@@ -101,8 +126,10 @@ def show(answer: dict[str, Any]) -> None:
     back = answer["backtest"]
     if back.get("median_error") is not None:
         print()
-        say(f"Back-test of this kind of prediction ({back['n']} operations): median error "
-            f"{units.percent(back['median_error'])}, {units.percent(back['inside_band'])} inside their band, median high / low "
-            f"{back['band_width']:.2f}.")
+        say(
+            f"Back-test of this kind of prediction ({back['n']} operations): median error "
+            f"{units.percent(back['median_error'])}, {units.percent(back['inside_band'])} inside their band, "
+            f"median high / low {back['band_width']:.2f}."
+        )
     for text in answer["assumptions"]:
         say(f"- {text}")

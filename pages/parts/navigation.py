@@ -34,6 +34,9 @@ PAGES = (
         "Results", "Gap", ":material/compare_arrows:", "Does the measured gap match theory, and where does the time go?"
     ),
     PageInfo(
+        "Results", "Predict", ":material/online_prediction:", "What would it take on a GPU or precision I don't have?"
+    ),
+    PageInfo(
         "Measure",
         "Sweep",
         ":material/play_circle:",

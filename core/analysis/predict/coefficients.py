@@ -1,4 +1,6 @@
-"""What was learned from the timing data, read from core/reference/prediction (made by benchmarks/make_prediction.py)."""
+"""What was learned from the timing data, read from core/reference/prediction (made by
+benchmarks/make_prediction.py)."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -21,8 +23,8 @@ class Coefficients:
 
     `floor_ratios`: (chip, or "any" for the median of all, operation) -> its time on tiny tensors over that of add.
     `carry`: (class, relation of the two cards) -> share of the source's residual that the target has too.
-    `bands`: (kind, class, bucket) -> log of true over predicted time at 2.5 and 97.5 %, over what "class/spread_.." trees
-    expect; the kind is ceilings, spec or measured:CHIP.
+    `bands`: (kind, class, bucket) -> log of true over predicted time at 2.5 and 97.5 %, over what "class/spread_.."
+    trees expect; the kind is ceilings, spec or measured:CHIP.
     """
 
     boards: tuple[MeasuredBoard, ...]
@@ -41,7 +43,9 @@ class Coefficients:
             [(*key, value) for key, value in self.floor_ratios.items()], columns=["chip", "op", "ratio_to_add"]
         )
         floors.to_csv(folder / "floors.csv", index=False, float_format="%.4g")
-        carry = pd.DataFrame([(*key, value) for key, value in self.carry.items()], columns=["op_class", "relation", "share"])
+        carry = pd.DataFrame(
+            [(*key, value) for key, value in self.carry.items()], columns=["op_class", "relation", "share"]
+        )
         carry.to_csv(folder / "carry.csv", index=False, float_format="%.3g")
         bands = pd.DataFrame(
             [(*key, *value) for key, value in self.bands.items()],
@@ -63,12 +67,15 @@ def shipped() -> Coefficients:
     bands = pd.read_csv(FOLDER / "bands.csv")
     trees = pd.read_csv(FOLDER / "trees.csv.gz")
     return Coefficients(
-        boards=tuple(MeasuredBoard(**row) for row in boards.to_dict("records")),  # type: ignore[misc]
-        floor_ratios={(row.chip, row.op): float(row.ratio_to_add) for row in floors.itertuples()},  # type: ignore[arg-type,misc]
+        boards=tuple(
+            MeasuredBoard(str(chip), str(key), float(gemm), float(copy), float(launch))
+            for chip, key, gemm, copy, launch in boards[list(MeasuredBoard.__dataclass_fields__)].to_numpy()
+        ),
+        floor_ratios={(str(chip), str(op)): float(ratio) for chip, op, ratio in floors.to_numpy()},
         trees={str(name): from_table(part) for name, part in trees.groupby("model", sort=False)},
-        carry={(row.op_class, row.relation): float(row.share) for row in carry.itertuples()},  # type: ignore[arg-type,misc]
+        carry={(str(op_class), str(kind)): float(share) for op_class, kind, share in carry.to_numpy()},
         bands={
-            (row.kind, row.op_class, row.bucket): (float(row.log_low), float(row.log_high))  # type: ignore[arg-type,misc]
-            for row in bands.itertuples()
+            (str(kind), str(op_class), str(bucket)): (float(low), float(high))
+            for kind, op_class, bucket, low, high in bands.to_numpy()
         },
     )

@@ -1,10 +1,12 @@
 """Time of operations on another card, from their time on the card where they were measured.
 
-The model predicts a kernel time on both cards (physics.py, refined by trees). What it gets wrong on the source is known,
-and a learned share of that residual is expected on the target too: an operation that wastes bandwidth here wastes it
-there. Compute and memory keep their own residual, so that a kernel that computes badly is not taken for one that loads
-badly. Bands are the residuals of cards and shapes that were left out of the fit (benchmarks/make_prediction.py).
+The model predicts a kernel time on both cards (physics.py, refined by trees). What it gets wrong on the source is
+known, and a learned share of that residual is expected on the target too: an operation that wastes bandwidth here
+wastes it there. Compute and memory keep their own residual, so that a kernel that computes badly is not taken for one
+that loads badly. Bands are the residuals of cards and shapes that were left out of the fit
+(benchmarks/make_prediction.py).
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -21,8 +23,6 @@ from core.errors import UserError
 
 TIMINGS = ("kernel", "latency")
 RESULT_COLUMNS = ("predicted_ms", "low_ms", "high_ms")
-# Classes without timing data take the band of a class whose operations are as hard to foresee.
-_BAND_OF_CLASS = {"conv_other": "conv", "other": "layer_norm"}
 _OTHER_PRECISION_LOG = 0.26  # a factor of 1.3 on both sides: no timings of another precision back the band
 # No band is narrower: a card is not timed twice alike, and a ceiling is known within some percent at best.
 LEAST_LOG = {"measured": 0.02, "left_out": 0.08}
@@ -93,8 +93,15 @@ class Prediction:
 
 
 def predict_calls(
-    work: pd.DataFrame, target_work: pd.DataFrame, source_ms: np.ndarray, latency: np.ndarray, source: Card, target: Card,
-    source_precisions: np.ndarray, target_precisions: np.ndarray, coefficients: Coefficients,
+    work: pd.DataFrame,
+    target_work: pd.DataFrame,
+    source_ms: np.ndarray,
+    latency: np.ndarray,
+    source: Card,
+    target: Card,
+    source_precisions: np.ndarray,
+    target_precisions: np.ndarray,
+    coefficients: Coefficients,
 ) -> Prediction:
     """Time of one call of each operation on `target`. `latency`: True where times hold the host's work too.
 
@@ -108,16 +115,19 @@ def predict_calls(
 
 
 def predict_modelled(
-    work: pd.DataFrame, sides: tuple[KernelModel, KernelModel], source_ms: np.ndarray, latency: np.ndarray,
-    source: Card, target: Card, coefficients: Coefficients,
+    work: pd.DataFrame,
+    sides: tuple[KernelModel, KernelModel],
+    source_ms: np.ndarray,
+    latency: np.ndarray,
+    source: Card,
+    target: Card,
+    coefficients: Coefficients,
 ) -> Prediction:
     """`predict_calls` from the modelled kernel times of both cards."""
     on_source, on_target = sides
     floors = [physics.floors_ms(work, card, coefficients.floor_ratios) for card in (source, target)]
     with np.errstate(divide="ignore", invalid="ignore"):
-        of_latency, of_kernel = (
-            physics.kernel_of_latency(source_ms, floors[0]), physics.above_shortest(source_ms)
-        )
+        of_latency, of_kernel = (physics.kernel_of_latency(source_ms, floors[0]), physics.above_shortest(source_ms))
         kernel = np.where(latency, of_latency[0], of_kernel[0])
         seen = np.where(latency, of_latency[1], of_kernel[1])
         residual = np.log(kernel / on_source.kernel_ms())
@@ -134,7 +144,9 @@ def predict_modelled(
     predicted = time_on(on_target, floors[1])
     if kind == "same":  # the same chip: the measured time times the ratio of two modelled times
         predicted = source_ms * (predicted / time_on(on_source, floors[0]))
-    return Prediction(predicted, _buckets(predicted, floors[1], seen, latency), work["op_class"].to_numpy(), on_target.spreads)
+    return Prediction(
+        predicted, _buckets(predicted, floors[1], seen, latency), work["op_class"].to_numpy(), on_target.spreads
+    )
 
 
 def _carry(work: pd.DataFrame, kind: str, coefficients: Coefficients) -> np.ndarray:
@@ -155,7 +167,10 @@ def _buckets(predicted: np.ndarray, floor_ms: np.ndarray, seen: np.ndarray, late
 
 
 def band_logs(
-    prediction: Prediction, situation: str, target_chip: str | None, other_precision: np.ndarray,
+    prediction: Prediction,
+    situation: str,
+    target_chip: str | None,
+    other_precision: np.ndarray,
     coefficients: Coefficients,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Logs of low / predicted and high / predicted: quantiles of what was left out of the fit, in units of the residual
@@ -167,8 +182,7 @@ def band_logs(
     for op_class in set(prediction.op_class):
         for bucket in set(prediction.bucket[prediction.op_class == op_class]):
             rows = (prediction.op_class == op_class) & (prediction.bucket == bucket)
-            name = _BAND_OF_CLASS.get(op_class, op_class)
-            edges = coefficients.bands.get((kind, name, bucket), coefficients.bands[kind, name, "far/seen"])
+            edges = coefficients.bands.get((kind, op_class, bucket), coefficients.bands[kind, op_class, "far/seen"])
             low[rows], high[rows] = edges[0] * spread[rows], edges[1] * spread[rows]
     least = LEAST_LOG["measured" if situation == "measured" else "left_out"]
     low, high = np.minimum(low, -least), np.maximum(high, least)
@@ -223,20 +237,28 @@ def predict_between(
     call_ms = total_ms[known] / calls
     if source == target and (source_precisions == target_precisions).all():
         for column in RESULT_COLUMNS:
-            result.iloc[known, result.columns.get_loc(column)] = total_ms[known]
+            result[column] = np.where(np.isfinite(total_ms) & (total_ms > 0), total_ms, np.nan)
         return result
     prediction = predict_calls(
-        work, _in_precision(work, source_precisions, target_precisions), call_ms, timings == "latency", source, target, source_precisions, target_precisions, coefficients
+        work,
+        _in_precision(work, source_precisions, target_precisions),
+        call_ms,
+        timings == "latency",
+        source,
+        target,
+        source_precisions,
+        target_precisions,
+        coefficients,
     )
     other = (target_precisions != "fp32") | (source_precisions != "fp32")
-    low, high = band_logs(
-        prediction, situation_of(source, target), target.chip, other.astype(float), coefficients
-    )
+    low, high = band_logs(prediction, situation_of(source, target), target.chip, other.astype(float), coefficients)
     predicted = prediction.predicted_ms * calls
     for column, values in zip(
         RESULT_COLUMNS, (predicted, predicted * np.exp(low), predicted * np.exp(high)), strict=True
     ):
-        result.iloc[known, result.columns.get_loc(column)] = values
+        placed = np.full(len(ops), np.nan)
+        placed[known] = values
+        result[column] = placed
     return result
 
 
@@ -258,19 +280,23 @@ def _timings(ops: pd.DataFrame) -> np.ndarray:
 
 
 def predict_ops(
-    ops: pd.DataFrame, source: str, target: str, ceilings: Mapping[str, object] | None = None, *,
+    ops: pd.DataFrame,
+    source: str,
+    target: str,
+    ceilings: Mapping[str, object] | None = None,
+    *,
     coefficients: Coefficients | None = None,
 ) -> pd.DataFrame:
     """The rows of `ops` in their order with predicted_ms, low_ms, high_ms: their time on `target`, with a 95 % band.
 
-    `ops`: columns op (ATen name or class of the timing data), shapes (list of tensor shapes), device_ms (total over calls
-    on `source`), and where they are known dtype, calls, flops, bytes (totals over calls), scalars (as in an op table) and
-    `timing`: "kernel" (default; duration of the kernels) or "latency" (between two events, host and launch included).
-    `source`, `target`: catalogue keys or drivers' names. `ceilings`: what the target reaches at best, keys
+    `ops`: columns op (ATen name or class of the timing data), shapes (list of tensor shapes), device_ms (total over
+    calls on `source`), and where they are known dtype, calls, flops, bytes (totals over calls), scalars (as in an op
+    table) and `timing`: "kernel" (default; duration of the kernels) or "latency" (between two events, host and launch
+    included). `source`, `target`: catalogue keys or drivers' names. `ceilings`: what the target reaches at best, keys
     gemm_fp32_tflops, copy_gb_s, launch_us (of an operation on tiny tensors); None: the shipped catalogue. Further keys:
-    gemm_tf32_tflops, gemm_fp16_tflops, gemm_bf16_tflops, sm_count (a card cut to part of its SMs), memory_gb. For a card
-    that the catalogue lacks gemm_fp32_tflops and copy_gb_s suffice. The same card without ceilings gives exactly the
-    same time. A row without a time stays without one (NaN).
+    gemm_tf32_tflops, gemm_fp16_tflops, gemm_bf16_tflops, sm_count (a card cut to part of its SMs), memory_gb. For a
+    card that the catalogue lacks gemm_fp32_tflops and copy_gb_s suffice. The same card without ceilings gives exactly
+    the same time. A row without a time stays without one (NaN).
 
     Raises UserError for an unknown card, precision or timing, for a ceiling that is no positive number, and for an
     operation with a time but without shapes, flops and bytes. Arithmetic that a card does not have gives NaN.

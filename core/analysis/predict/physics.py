@@ -5,9 +5,10 @@
 
 `floor` is the time of that operation on tiny tensors: the host's work between two events. Just over half of it passes
 before the kernel starts: on five cards, add is max(floor, 0.53 floor + bytes / bandwidth) within 0.5 %.
-The learned factors see shapes, tiles per SM, bytes per L2 and the generation, never the ceilings: so that more bandwidth
-or a higher rate can never make a prediction slower.
+The learned factors see shapes, tiles per SM, bytes per L2 and the generation, never the ceilings: so that more
+bandwidth or a higher rate can never make a prediction slower.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ ROOF_POWER = 3.0  # how far compute and memory overlap
 _COPY_SHORTFALL = 1.02
 _BURST_MS = 3.0  # where a power-limited card is halfway from its burst rate to its sustained one
 SHORTEST_KERNEL_MS = 0.0017  # an empty element-wise kernel takes 1.2 to 2 us on every card since Pascal
+# Element-wise operations of the timing data in an order that puts like beside like, so that a tree can tell them apart.
+_NUMBERED_OPS = ("add", "mul", "div", "pow", "addu", "mulu", "divu", "powu", "relu", "gelu", "tanh")
 _TILES = ((128, 128), (128, 64), (64, 64), (128, 32), (32, 128), (32, 32))
 
 
@@ -112,16 +115,16 @@ def features(work: pd.DataFrame, card: Card) -> dict[str, np.ndarray]:
         "log_bytes_per_sm": log(moved / sms), "log_m_over_n": log(m / n), "log_smaller_side": log(np.minimum(m, n)),
         "log_outputs_per_sm": log(batch * m * n / sms), "left_m_4": m % 4, "left_n_4": n % 4, "left_k_4": k % 4,
         "left_k_8": k % 8, "is_linear": (work["floor_op"] == "linear").to_numpy(dtype=float),
-        "generation": np.full(len(work), min(np.floor(card.generation), 8.0)), "log_bytes_per_l2": log(moved / card.l2_bytes),
-        "log_slab_per_l2": log(4 * k * (m + n) / card.l2_bytes), "log_depth": log(k / np.sqrt(m * n)),
+        "generation": np.full(len(work), min(np.floor(card.generation), 8.0)), "log_bytes_per_l2": log(moved /
+        card.l2_bytes), "log_slab_per_l2": log(4 * k * (m + n) / card.l2_bytes), "log_depth": log(k / np.sqrt(m * n)),
         "log_read_over_written": log(read / written),
     }  # fmt: skip
-    for height, width in _TILES:
-        tiles = batch * np.ceil(m / height) * np.ceil(n / width)
+    for high, wide in _TILES:
+        tiles = batch * np.ceil(m / high) * np.ceil(n / wide)
         waves = np.minimum(tiles / sms, 30)
-        name = f"{height}x{width}"
+        name = f"{high}x{wide}"
         found[f"waves_{name}"] = log(tiles / sms)
-        found[f"fill_{name}"] = m * n / (np.ceil(m / height) * height * np.ceil(n / width) * width)
+        found[f"fill_{name}"] = m * n / (np.ceil(m / high) * high * np.ceil(n / wide) * wide)
         found[f"last_wave_{name}"] = waves / np.ceil(waves)
     side, images, cin = column["side"], column["images"], column["rows"]
     tile2, tile4 = np.ceil(side / 2), np.ceil(side / 4)
@@ -131,15 +134,18 @@ def features(work: pd.DataFrame, card: Card) -> dict[str, np.ndarray]:
         "left_cout_4": m % 4, "left_cin_8": cin % 8, "left_cout_8": m % 8, "left_cin_32": cin % 32,
         "left_cout_32": m % 32, "left_cout_64": m % 64, "left_side_2": side % 2, "left_side_4": side % 4,
         "fill_winograd_2": side**2 / (2 * tile2) ** 2, "fill_winograd_4": side**2 / (4 * tile4) ** 2,
-        "log_read_per_l2": log(read / card.l2_bytes), "log_weights_per_l2": log(np.maximum(4 * m * k, 1) / card.l2_bytes),
-        "waves_winograd": log(np.ceil(m / 64) * np.ceil(images * tile2**2 / 32) / sms),
+        "log_read_per_l2": log(read / card.l2_bytes), "log_weights_per_l2": log(np.maximum(4 * m * k, 1) /
+        card.l2_bytes), "waves_winograd": log(np.ceil(m / 64) * np.ceil(images * tile2**2 / 32) / sms),
     }  # fmt: skip
+    numbers = {op: float(number) for number, op in enumerate(_NUMBERED_OPS)}
+    found["op_number"] = work["floor_op"].map(numbers).fillna(-1.0).to_numpy(dtype=float)
     width, rows = column["width"], column["rows"]
     power_of_two = 2 ** np.ceil(np.log2(np.maximum(width, 1)))
     found |= {
-        "log_width": log(np.maximum(width, 1)), "log_rows_per_sm": log(np.maximum(rows, 1) / sms), "left_width_2": width % 2,
-        "left_width_4": width % 4, "wide": (width > 1024).astype(float), "log_padded_width": log(power_of_two),
-        "fill_width": width / power_of_two, "log_bytes_per_l2_above": np.clip(log(moved / card.l2_bytes), 0.0, 3.0),
+        "log_width": log(np.maximum(width, 1)), "log_rows_per_sm": log(np.maximum(rows, 1) / sms),
+        "left_width_2": width % 2, "left_width_4": width % 4, "wide": (width > 1024).astype(float),
+        "log_padded_width": log(power_of_two), "fill_width": width / power_of_two,
+        "log_bytes_per_l2_above": np.clip(log(moved / card.l2_bytes), 0.0, 3.0),
     }  # fmt: skip
     return found
 
@@ -151,25 +157,50 @@ COMPUTE_FEATURES = {
          "generation", "log_bytes_per_l2", "log_slab_per_l2", "log_depth"]
         + [f"{kind}_{a}x{b}" for kind in ("waves", "fill", "last_wave") for a, b in _TILES]
     ),
-    "conv": tuple(
-        ["log_work_per_sm", "log_cin", "log_m", "log_side", "log_images", "log_n", "log_channels", "log_cin_over_cout",
+    "conv": ("log_work_per_sm", "log_cin", "log_m", "log_side", "log_images", "log_n", "log_channels",
+    "log_cin_over_cout",
          "left_cin_4", "left_cout_4", "left_cin_8", "left_cout_8", "left_cin_32", "left_cout_32", "left_cout_64",
          "log_bytes_per_l2", "log_read_per_l2", "log_weights_per_l2", "left_side_2", "left_side_4", "fill_winograd_2",
          "fill_winograd_4", "side", "generation", "waves_winograd", "waves_128x128", "last_wave_128x128",
-         "waves_64x64", "last_wave_64x64", "waves_32x128", "last_wave_32x128"]
-    ),
+         "waves_64x64", "last_wave_64x64", "waves_32x128", "last_wave_32x128"),
 }  # fmt: skip
 _ROW_FEATURES = (
-    "log_bytes_per_l2_above", "log_width", "log_rows_per_sm", "left_width_2", "left_width_4", "wide", "log_padded_width",
+    "log_bytes_per_l2_above",
+    "log_width",
+    "log_rows_per_sm",
+    "left_width_2",
+    "left_width_4",
+    "wide",
+    "log_padded_width",
     "fill_width",
 )
 MEMORY_FEATURES = {
-    "matmul": ("log_bytes_per_l2", "log_bytes_per_sm", "log_m", "log_n", "log_k", "log_batch", "left_m_4", "left_n_4",
-               "left_k_4", "is_linear", "generation", "log_read_over_written"),
-    "conv": ("log_bytes_per_l2", "log_bytes_per_sm", "log_cin", "log_m", "log_side", "log_images", "generation",
-             "log_read_over_written"),
+    "matmul": (
+        "log_bytes_per_l2",
+        "log_bytes_per_sm",
+        "log_m",
+        "log_n",
+        "log_k",
+        "log_batch",
+        "left_m_4",
+        "left_n_4",
+        "left_k_4",
+        "is_linear",
+        "generation",
+        "log_read_over_written",
+    ),
+    "conv": (
+        "log_bytes_per_l2",
+        "log_bytes_per_sm",
+        "log_cin",
+        "log_m",
+        "log_side",
+        "log_images",
+        "generation",
+        "log_read_over_written",
+    ),
     "softmax": _ROW_FEATURES,
     "layer_norm": _ROW_FEATURES,
 }
 # What the trees of one chip see of element-wise operations, which need no factor of the shared model.
-ELEMENTWISE_FEATURES = ("log_bytes_per_l2", "log_width", "left_width_4", "log_rows_per_sm")  # fmt: skip
+ELEMENTWISE_FEATURES = ("log_bytes_per_l2", "log_width", "left_width_4", "log_rows_per_sm", "op_number")  # fmt: skip

@@ -4,6 +4,7 @@ A row of the table is one node: `model`, `tree`, `node` (0 is the root, the chil
 `feature` (empty at a leaf), `threshold` (right when the feature is larger) and `value` (at a leaf, learning rate
 included). A prediction is the sum of one leaf per tree.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -43,7 +44,9 @@ class Trees:
     def table(self, model: str) -> pd.DataFrame:
         """The trees as rows, only the nodes that a row can reach."""
         parts = []
-        for number, (feature, threshold, value) in enumerate(zip(self.feature, self.threshold, self.value, strict=True)):
+        for number, (feature, threshold, value) in enumerate(
+            zip(self.feature, self.threshold, self.value, strict=True)
+        ):
             reached = [0]
             for node in reached:
                 if feature[node] >= 0:

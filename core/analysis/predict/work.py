@@ -1,9 +1,10 @@
 """What an operation has to do, read from its name and shapes: its class, its sizes, flops and bytes of one call.
 
-Classes: matmul, conv (3x3, stride 1), conv_other, softmax, layer_norm, elementwise, other. Operations without a class of
-their own are `other` and are judged by flops and bytes alone. Names are ATen names (`aten::addmm`) or the class names of
-the timing data (`linear`, `bmm`, `conv`, `ln`, `addu`: a trailing u has a scalar operand).
+Classes: matmul, conv (3x3, stride 1), conv_other, softmax, layer_norm, elementwise, other. Operations without a class
+of their own are `other` and are judged by flops and bytes alone. Names are ATen names (`aten::addmm`) or the class
+names of the timing data (`linear`, `bmm`, `conv`, `ln`, `addu`: a trailing u has a scalar operand).
 """
+
 from __future__ import annotations
 
 import json
@@ -167,7 +168,9 @@ def _from_shapes(name: str, sizes: list[list[int]], item: int, scalars: object) 
         width = first[-1]
         moved = 2.0 * _count(first) * item
         kind = "softmax" if NORMALISATION[name] == "softmax" else "layer_norm"
-        return Work(kind, NORMALISATION[name], 0.0, moved, moved / 2, moved / 2, rows=_count(first) / width, width=width)
+        return Work(
+            kind, NORMALISATION[name], 0.0, moved, moved / 2, moved / 2, rows=_count(first) / width, width=width
+        )
     if name in ELEMENTWISE:
         return _elementwise(name, sizes, item)
     return None
@@ -221,10 +224,15 @@ def _convolution(name: str, sizes: list[list[int]], item: int, scalars: object) 
     image, weight = sizes[0], sizes[1]
     dims = len(image) - 2
     given = [numbers for numbers in map(_numbers, _parsed(scalars)) if numbers]
-    lists = [numbers for numbers, part in zip(given, [p for p in _parsed(scalars) if _numbers(p)], strict=True)
-             if str(part).startswith(("[", "("))]
+    lists = [
+        numbers
+        for numbers, part in zip(given, [p for p in _parsed(scalars) if _numbers(p)], strict=True)
+        if str(part).startswith(("[", "("))
+    ]
+
     def spread(numbers: list[int], default: int) -> list[int]:
         return (numbers * dims)[:dims] if numbers else [default] * dims
+
     stride = spread(lists[0] if lists else [], 1)
     padding = spread(lists[1] if len(lists) > 1 else [], weight[-1] // 2)
     dilation = spread(lists[2] if len(lists) > 2 else [], 1)
@@ -241,9 +249,19 @@ def _convolution(name: str, sizes: list[list[int]], item: int, scalars: object) 
     read, written = (_count(image) + _count(weight)) * item, pixels * weight[0] * item
     plain = dims == 2 and weight[2:] == [3, 3] and stride == padding == dilation == [1, 1] and groups == 1
     return Work(
-        "conv" if plain else "conv_other", "conv", 2.0 * groups * out_channels * pixels * depth, float(read + written),
-        float(read), float(written), float(groups), float(out_channels), float(pixels), depth,
-        side=math.sqrt(_count(out_image)), images=float(image[0]), rows=float(image[1]),
+        "conv" if plain else "conv_other",
+        "conv",
+        2.0 * groups * out_channels * pixels * depth,
+        float(read + written),
+        float(read),
+        float(written),
+        float(groups),
+        float(out_channels),
+        float(pixels),
+        depth,
+        side=math.sqrt(_count(out_image)),
+        images=float(image[0]),
+        rows=float(image[1]),
     )
 
 
@@ -269,8 +287,10 @@ def work_table(ops: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
     Raises UserError for an operation that has neither readable shapes nor flops nor bytes, and for an unknown dtype.
     """
     calls = calls_of(ops)
-    columns = {name: ops[name] if name in ops else pd.Series([None] * len(ops), index=ops.index, dtype=object)
-               for name in ("op", "shapes", "dtype", "flops", "bytes", "scalars")}
+    columns = {
+        name: ops[name] if name in ops else pd.Series([None] * len(ops), index=ops.index, dtype=object)
+        for name in ("op", "shapes", "dtype", "flops", "bytes", "scalars")
+    }
     rows, precisions = [], []
     for place in range(len(ops)):
         op, shapes, dtype, flops, bytes_, scalars = (columns[name].iloc[place] for name in columns)
