@@ -1,11 +1,12 @@
-"""Mutated run files, many of them, through the reader of uploads and the ingester.
+"""Mutated run files and files of other programs, many of them, through the reader of uploads and the ingester.
 
-    python benchmarks/fuzz.py [--files 20000] [--batch 500] [--previews 200] [--seed 1]
+    python benchmarks/fuzz.py [--files 20000] [--imports 5000] [--batch 500] [--previews 200] [--seed 1]
 
 Each batch is read by one child under the limits of an upload, then ingested into a database in memory. Prints crashes
 (an exception that is no refusal, or a child that dies), half-stored lines, files on which the two readers differ, and
 the peak memory of the children and of the ingesting process. Exit code 1 when any of them is not 0. Some files also
-take the whole way of an upload, one child each.
+take the whole way of an upload, one child each. Files of other programs (`--imports`) are read with some answers; the
+lines that they become are ingested, too, and must all be good.
 """
 from __future__ import annotations
 
@@ -44,6 +45,27 @@ def read_batch(folder: str, limits: dict[str, int]) -> None:
     print(peak_kib())
 
 
+def read_imports(folder: str, limits: dict[str, int]) -> None:
+    """In the child: what `examine` says of each file of other programs in the folder; the peak memory last."""
+    spec = importlib.util.spec_from_file_location("read_upload", READER)
+    assert spec is not None
+    assert spec.loader is not None
+    reader = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reader)
+    reader.limit_process({**limits, "cpu_s": 600})
+    requests = json.loads((Path(folder) / "requests.json").read_text())
+    for path in sorted(Path(folder).glob("*.upload")):
+        name, answers = requests[path.name]
+        try:
+            found = reader.examine(str(path), {"limits": limits, "name": name, "sha": f"{path.stem:0>64}",
+                                               "answers": answers, "received_at": "2026-11-30T10:00:00Z"})
+            print(json.dumps({"refused": found.get("refused"), "import": "import" in found,
+                              "lines": found.get("import_lines")}))
+        except BaseException:
+            print(json.dumps({"crash": traceback.format_exc()}))
+    print(peak_kib())
+
+
 def peak_kib() -> int:
     """Peak resident memory of this program (ru_maxrss would still hold that of the parent, from before the exec)."""
     status = Path("/proc/self/status")
@@ -55,6 +77,7 @@ def peak_kib() -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=20_000)
+    parser.add_argument("--imports", type=int, default=5_000, help="files of other programs")
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--previews", type=int, default=200, help="files that take the whole way of an upload, too")
     parser.add_argument("--seed", type=int, default=1)
@@ -111,9 +134,11 @@ def main() -> int:
                 except Exception:
                     counts["crashes of the preview"] += 1
                     fail(arguments.keep, path, traceback.format_exc())
+    child_kib = max(child_kib, fuzz_imports(arguments, dice, counts))
     counts["files a second"] = round(counts["files"] / (time.monotonic() - started))
     bad = ("crashes of the reader", "crashes of the ingester", "crashes of the preview", "half-stored lines",
-           "files that the readers see differently", "refusals of several lines")
+           "files that the readers see differently", "refusals of several lines", "crashes of the importers",
+           "lines of importers that cannot be stored")
     for name in (*bad, *sorted(counts.keys() - set(bad))):
         print(f"{name:<42}{counts[name]:>8}")
     print(f"{'peak memory of a child, MiB':<42}{child_kib / 1024:>8.0f}  (limit {LIMITS['memory_bytes'] >> 20})")
@@ -121,9 +146,58 @@ def main() -> int:
     return int(any(counts[name] for name in bad))
 
 
-def child(folder: str, limits: dict[str, int]) -> tuple[list[dict[str, Any]], int]:
+def fuzz_imports(arguments: argparse.Namespace, dice: random.Random, counts: Counter[str]) -> int:
+    """Counts what happens to mutated files of other programs; the peak memory of a child in KiB."""
+    from foreign import database, mutated
+    from mutations import partial_rows
+
+    from core.store import Store, schema
+    from core.store.ingest import Ingester
+    from core.store.uploads import LIMITS
+
+    with tempfile.TemporaryDirectory() as folder:
+        more = {"results.duckdb": database(Path(folder))}
+    peak = 0
+    for first in range(0, arguments.imports, arguments.batch):
+        with tempfile.TemporaryDirectory() as folder:
+            requests, paths = {}, []
+            for number in range(min(arguments.batch, arguments.imports - first)):
+                name, data, answers = mutated(dice, more)
+                paths.append(Path(folder) / f"{number:06d}.upload")
+                paths[-1].write_bytes(data)
+                requests[paths[-1].name] = (name, answers)
+            (Path(folder) / "requests.json").write_text(json.dumps(requests))
+            seen, kib = child(folder, LIMITS, "--child-imports")
+            peak = max(peak, kib)
+            counts["crashes of the importers"] += len(paths) - len(seen)
+            lines = []
+            for path, found in zip(paths, seen, strict=False):
+                counts["imports"] += 1
+                counts["crashes of the importers"] += "crash" in found
+                kind = "refused" if found.get("refused") else "taken in" if found.get("lines") else \
+                    "questions open" if found.get("import") else "not recognised"
+                counts[f"imports: {kind}"] += 1
+                if "crash" in found:
+                    fail(arguments.keep, path, found["crash"])
+                if found.get("lines"):
+                    lines.append(path.with_suffix(".jsonl"))
+                    lines[-1].write_text(found["lines"], encoding="utf-8")
+            connection = schema.connect_memory()
+            with Store(connection) as store:
+                try:
+                    Ingester(connection, files=lines).cycle()
+                    bad = store.frame("select count(*) as n from problem where what <> 'conflict'")["n"].iloc[0]
+                    counts["lines of importers that cannot be stored"] += int(bad) + sum(partial_rows(store).values())
+                except Exception:
+                    counts["crashes of the ingester"] += 1
+                    print(traceback.format_exc(), file=sys.stderr)
+    return peak
+
+
+def child(folder: str, limits: dict[str, int], mode: str = "--child") -> tuple[list[dict[str, Any]], int]:
     """What the child says of each file (fewer when it died), and its peak memory in KiB."""
-    done = subprocess.run([sys.executable, "-I", "-S", __file__, "--child", folder, json.dumps(limits)],
+    packages = ["-S"] if mode == "--child" else []  # a Parquet table needs pyarrow
+    done = subprocess.run([sys.executable, "-I", *packages, __file__, mode, folder, json.dumps(limits)],
                           capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     if done.returncode != 0:
@@ -169,5 +243,7 @@ def fail(keep: Path | None, path: Path, why: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         read_batch(sys.argv[2], json.loads(sys.argv[3]))
+    elif sys.argv[1:2] == ["--child-imports"]:
+        read_imports(sys.argv[2], json.loads(sys.argv[3]))
     else:
         sys.exit(main())

@@ -113,7 +113,7 @@ def _value(data: bytes, dice: random.Random) -> bytes:
     try:
         at = dice.randrange(len(lines))
         body = json.loads(lines[at])
-    except ValueError:
+    except (ValueError, RecursionError):
         return data
     place: Any = body
     while isinstance(place, (dict, list)) and place:
@@ -134,6 +134,12 @@ def _value(data: bytes, dice: random.Random) -> bytes:
 _CHANGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (
     _flip, _cut, _insert, _double, _remove, _splice, _lines, _number, _number, _value, _value, _value, _value,
 )
+
+
+def change(data: bytes, dice: random.Random) -> bytes:
+    """One change of any kind."""
+    return dice.choice(_CHANGES)(data, dice)
+
 
 # A line is stored with all that it holds, or not at all.
 _PARTIAL = {

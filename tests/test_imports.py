@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from io import BytesIO
 from pathlib import Path
@@ -12,16 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from builders import build_run, cell, encode_run, op, read_uploads_here, records_of_run, rows_of
+from foreign import mutated
 
 from core.answers.compare import compare
 from core.answers.explain import explain
 from core.answers.imports import attached, facts_by_format, log, outlook
 from core.cli import main
 from core.errors import UserError
-from core.records import Ceiling, Note, RunsFolder
+from core.records import Ceiling, Note, RunsFolder, decode_line
 from core.store import child, imported, open_reading, queries
 from core.store.journal import Journal
-from core.store.uploads import accept, history, ingest_file, preview, redo, undo
+from core.store.read_upload import examine
+from core.store.uploads import LIMITS, accept, history, ingest_file, preview, redo, undo
 
 RUN = "20261130-100000-00000001"
 TABLE = b"model,time (ms)\nencoder,12\nencoder,14\n"
@@ -412,3 +415,24 @@ def test_ingest_file_waits_for_the_rows_of_an_import(database: Path, reference: 
     result = ingest_file(path, database, reference=reference, answers=ANSWERS)
     assert (result.by, result.conflicts) == ("command", 0)
     assert history(RunsFolder.beside(database))[0].name == "a.csv"
+
+
+def test_mutated_files_of_other_programs_are_refused_or_become_good_lines(tmp_path: Path) -> None:
+    """benchmarks/fuzz.py does many more, in the child."""
+    dice = random.Random(3)
+    path = tmp_path / "upload"
+    for _ in range(150):
+        name, data, answers = mutated(dice)
+        path.write_bytes(data)
+        found = examine(str(path), {"limits": LIMITS, "name": name, "sha": "0" * 64, "answers": answers,
+                                    "received_at": "2026-11-30T10:00:00Z"})
+        for raw in (found.get("import_lines") or "").encode().splitlines():
+            decode_line(raw)
+
+
+def test_markup_in_a_foreign_file_is_text(database: Path, runs: RunsFolder, reference: Path) -> None:
+    script = "<script>alert('x')</script>"
+    accept(runs, f"model,time (ms),gpu\n{script},5,{script}\n".encode(), f"{script}.csv", answers={"precision": "fp16"})
+    with open_reading(database, reference=reference) as store:
+        row = queries.cells(store).iloc[0]
+        assert (row["tracker"], row["gpu_label"], row["gpu_key"]) == (script, script, None)

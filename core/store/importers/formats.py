@@ -91,16 +91,16 @@ def understand(
         raise RefusedError(f"an answer to {unknown[0][:40]}, which nobody asked", "one of " + ", ".join(keys))
     lines: bytes | None = None
     if not interview.is_open and reading.facts_for is None:
-        if not any(run.tasks or run.log for run in reading.runs):
-            raise RefusedError(f"a {known.title} without a figure that can be used", "at least one time")
         try:
             lines = encode(reading, format_key=known.key, file_name=given.name, sha=sha, answers=interview.used,
                            assumed=interview.assumed, received_at=received_at)
         except (ValueError, RecordError) as error:
             raise RefusedError(f"a {known.title} with a value that no run file holds ({str(error)[:120]})",
                                f"a {known.title}") from None
+        if b'"kind":"cell"' not in lines and not any(run.log for run in reading.runs):
+            raise RefusedError(f"a {known.title} without a figure that can be used", "at least one time")
     table = given.table if known.key == mapped.KEY else None
-    return {
+    result = {
         "format": known.key, "title": known.title, "said": reading.said[:30],
         "questions": [asdict(question) for question in interview.questions.values()],
         "assumed": interview.assumed, "answers": interview.used,
@@ -108,8 +108,19 @@ def understand(
         "left_out": len(reading.problems), "columns": list(reading.columns), "facts": reading.facts,
         "facts_for": reading.facts_for, "tasks": _task_table(reading.runs),
         "sample": [list(table.columns), *map(list, table.rows[:MAX_SAMPLE_ROWS])] if table is not None else [],
-        "lines": lines.decode() if lines is not None else None,
     }
+    return {**_printable(result), "lines": lines.decode() if lines is not None else None}
+
+
+def _printable(value: Any) -> Any:
+    """The same with every text one that can be encoded: JSON may hold half a character."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_printable(item) for item in value]
+    return value
 
 
 def _task_table(runs: list[ForeignRun]) -> list[dict[str, Any]]:

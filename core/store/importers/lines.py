@@ -14,15 +14,17 @@ from core.records import (
     Host,
     Line,
     Note,
+    RecordError,
     RunHeader,
     SettingKey,
     Software,
     WorkKey,
     Workload,
+    decode_line,
     encode_line,
     uuid_hash,
 )
-from core.store.importers.model import Board, ForeignRun, Log, Reading, Task
+from core.store.importers.model import Board, ForeignRun, Log, Problem, Reading, Task
 
 LOG_EVENT = "telemetry"
 """Event of the notes that hold a log's readings: `data.columns`, equally long lists."""
@@ -34,7 +36,11 @@ def encode(
     reading: Reading, *, format_key: str, file_name: str, sha: str, answers: Mapping[str, str],
     assumed: Mapping[str, str], received_at: str,
 ) -> bytes:
-    """Run-file lines of everything that was read. The same file with the same answers gives the same bytes."""
+    """Run-file lines of everything that was read. The same file with the same answers gives the same bytes.
+
+    A task with a value that no run file holds (a time of 1e200 ms, a memory below 0) is left out and becomes a problem
+    of `reading`. Raises `RecordError` when the device or a log has one.
+    """
     stamp = hashlib.sha256(json.dumps([dict(answers), received_at], sort_keys=True).encode()).hexdigest()
     return b"".join(
         _run(run, f"import-{sha[:12]}-{stamp[:6]}-{number:02d}", reading, format_key, file_name, sha, answers, assumed,
@@ -66,9 +72,25 @@ def _run(
     records += [Note("import", sentence[:2000], started_at) for sentence in reading.said[:20]]
     if run.log is not None:
         records += _log_notes(run.log, started_at)
-    records += [_cell(task, run.board, format_key) for task in run.tasks]
+    records += [cell for task in run.tasks if (cell := _checked(task, run.board, format_key, reading)) is not None]
     records.append(End("done", "imported", started_at))
-    return b"".join(encode_line(Line(run_id, seq, record)) for seq, record in enumerate(records))
+    lines = [encode_line(Line(run_id, seq, record)) for seq, record in enumerate(records)]
+    for line in lines:
+        decode_line(line)
+    return b"".join(lines)
+
+
+def _checked(task: Task, board: Board, format_key: str, reading: Reading) -> Cell | None:
+    cell = _cell(task, board, format_key)
+    try:
+        decode_line(encode_line(Line("import", 0, cell)))
+    except RecordError as error:
+        reading.problems.append(Problem(0, f"{task.name}, {error.field}"[:200], error.raw_found, error.expected))
+        return None
+    except ValueError:  # an endless number, or half a character
+        reading.problems.append(Problem(0, task.name[:200], "a number or a text that JSON does not hold", "a number"))
+        return None
+    return cell
 
 
 def _device(board: Board) -> Device:
