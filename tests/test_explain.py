@@ -165,6 +165,25 @@ def test_a_whole_workload_has_a_norm_where_its_pair_and_its_classes_are_covered(
         assert found["low"] < found["median"] < found["high"] <= found["max"]
 
 
+def test_operations_measured_here_are_a_norm_of_their_own(tmp_path: Path) -> None:
+    def ops(scale: float) -> tuple[object, ...]:
+        return tuple(
+            op("aten::linear", "transformer", scale * factor, shapes=((size, 64), (64, 64)), scalars=())
+            for size, factor in ((1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0), (5, 5.0))
+        )
+
+    build_run(tmp_path / "t4.jsonl", "t4", [cell(4, ops=ops(6.0))], run_id=T4)
+    build_run(tmp_path / "h.jsonl", "h200-sxm-141gb", [cell(1, ops=ops(2.0))], run_id=H200)
+    with open_files([tmp_path / "t4.jsonl", tmp_path / "h.jsonl"]) as store:
+        answer = explain(store, "t4", "h200")
+        alone = explain(store, "h200", "h200")
+    assert answer["norm"] is None  # no shipped data for this pair, and none is borrowed
+    assert [(norm["op_class"], norm["n"]) for norm in answer["own_norm"]] == [("all", 5), ("gemm", 5)]
+    assert answer["own_norm"][0]["median"] == pytest.approx(3)
+    assert answer["own_norm"][0]["source"] == "operations measured here, one work, torch 2.13.0 against 2.13.0"
+    assert alone["own_norm"] == []
+
+
 def test_without_op_tables_there_is_no_norm_and_the_reader_is_told(tmp_path: Path) -> None:
     build_run(tmp_path / "t4.jsonl", "t4", [cell(4)], run_id=T4)
     build_run(tmp_path / "a.jsonl", "a100-sxm4-40gb", [cell(1)], run_id=H200)

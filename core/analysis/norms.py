@@ -151,6 +151,30 @@ def norm(
     )
 
 
+LEAST_OWN = 5
+"""Operations of one class below which a norm of one's own would be an anecdote."""
+
+
+def own_norms(operations: pd.DataFrame, source: str) -> list[Norm]:
+    """Norms from operations that were timed here on both cards: one per op class, and `all`; [] below LEAST_OWN.
+
+    `operations`: columns op_class (None or NaN: no class) and ratio (baseline time / target time). They have a source
+    of their own, software named, and are never mixed with the shipped norms.
+    """
+    known = operations[operations["ratio"] > 0]
+    groups = [("all", known), *((str(name), part) for name, part in known.groupby("op_class"))]
+    found = []
+    for name, part in groups:
+        if len(part) < LEAST_OWN:
+            continue
+        low, median, high = (float(part["ratio"].quantile(q)) for q in (0.005, 0.5, 0.995))
+        found.append(Norm(
+            min=float(part["ratio"].min()), low=low, median=median, high=high, max=float(part["ratio"].max()),
+            n=len(part), source=source, op_class=name, share_above_10=float((part["ratio"] > 10).mean()),
+        ))  # fmt: skip
+    return found
+
+
 def histogram(baseline_key: str | None, target_key: str | None, op_class: str | None = None) -> pd.DataFrame:
     """The norm as a histogram: columns low, high (ratio), count, share (of all); empty where there is no norm."""
     pair = _pair(baseline_key, target_key)

@@ -15,7 +15,8 @@ import pandas as pd
 
 from core.analysis.factors import Machine, Value
 from core.analysis.findings import Ablation, Side, Trial, handicap_parts, lone_difference
-from core.analysis.op_diff import KEY
+from core.analysis.norms import Norm, own_norms
+from core.analysis.op_diff import KEY, op_diff
 from core.analysis.statistics import ratio_interval
 from core.answers.compare import Compared, card_of
 from core.answers.json_values import json_value, records
@@ -307,6 +308,43 @@ def _outputs(one: Cell, other: Cell) -> str:
     drifts = [json_value(cell.first["drift"]) for cell in (one, other)]
     known = [text for text in drifts if text]
     return f"drift of outputs {known[0]}" if known else "outputs not compared"
+
+
+# --- norms of one's own ----------------------------------------------------------------------------------------------
+
+MOST_WORKS = 6
+
+
+def own_norm(pair: Compared) -> list[Norm]:
+    """Norms of this pair of cards from the operation tables in the store, in the precision of the pair.
+
+    Works that both cards measured with operation tables in one setting, the newest run of each; every operation counts
+    once per work. Empty for one card against itself and where nothing is there.
+    """
+    from core.store import queries
+
+    keys = [json_value(cell.first["gpu_key"]) for cell in (pair.baseline, pair.target)]
+    precisions = {cell.first["precision"] for cell in (pair.baseline, pair.target)}
+    if None in keys or keys[0] == keys[1] or len(precisions) != 1:
+        return []
+    tables = []
+    for cell, key in zip((pair.baseline, pair.target), keys, strict=True):
+        lines = queries.cells(cell.side.store, gpu_key=key)
+        lines = lines[lines["has_ops"] & (lines["status"] == "ok") & (lines["precision"] == next(iter(precisions)))]
+        tables.append(newest_cells(lines).drop_duplicates(["work_key", "setting_key"]))
+    both = tables[0].merge(tables[1], on=["work_key", "setting_key"], suffixes=("_baseline", "_target"))
+    found, software = [], set()
+    for row in json_value(records(both.head(MOST_WORKS))):
+        left, right = (
+            queries.ops(cell.side.store, row[f"run_id_{name}"], int(row[f"seq_{name}"]))
+            for cell, name in ((pair.baseline, "baseline"), (pair.target, "target"))
+        )
+        found.append(op_diff(left, right)[["op_class", "ratio"]].dropna(subset=["ratio"]))
+        software.add(f"torch {row['torch_baseline']} against {row['torch_target']}")
+    if not found:
+        return []
+    works = "one work" if len(found) == 1 else f"{len(found)} works"
+    return own_norms(pd.concat(found), f"operations measured here, {works}, {', '.join(sorted(software))}")
 
 
 # --- single operations -----------------------------------------------------------------------------------------------

@@ -151,6 +151,7 @@ def _explained(
         "measured_ratio": ratio_dict(pair.ratio),
         "expected": expected,
         "norm": found_norm.as_dict() if found_norm else None,
+        "own_norm": [own_class.as_dict() for own_class in evidence.own_norm(pair)],
         "verdict": pair.verdict.name,
         "verdict_reason": pair.verdict.reason,
         "readings": [],
@@ -293,7 +294,8 @@ def _not_comparable(
     return {
         "origin": "measured", "baseline": side_dict(left), "target": side_dict(right), "workload": None,
         "precision": None, "measured_ratio": {"value": None, "low": None, "high": None, "interval": None},
-        "expected": expected_ratios(cards[0], cards[1]).as_dict(), "norm": None, "verdict": "not_comparable",
+        "expected": expected_ratios(cards[0], cards[1]).as_dict(), "norm": None, "own_norm": [],
+        "verdict": "not_comparable",
         "verdict_reason": None, "readings": [], **_factor_parts(None), "findings": [], "explained_ms": None,
         "ladder": [], "microscope": [], "not_comparable_because": reasons,
         "assumptions": [*left.assumptions, *right.assumptions],

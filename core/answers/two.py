@@ -361,6 +361,7 @@ def _explain(baseline: Claim, target: Claim, facts: tuple[Facts, Facts]) -> dict
             ],
         },
         "norm": None,
+        "own_norm": [],
         "verdict": "not_comparable",
         "verdict_reason": None,
         "readings": [],

@@ -118,7 +118,8 @@ def show(answer: dict[str, Any]) -> None:
             interval = f"95 % interval {units.ratio_interval(ratio['low'], ratio['high'])} ({ratio['interval']})"
         say(f"{what}  {units.ratio(ratio['value'])}, {interval}; baseline time / target time")
     _show_theory(answer["expected"])
-    _show_norm(answer["norm"])
+    for norm in (answer["norm"], *(found for found in answer["own_norm"] if found["op_class"] == "all")):
+        _show_norm(norm)
     _show_factors(answer)
     _show_findings(answer)
     _show_ladder(answer["ladder"])
