@@ -151,6 +151,11 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_card_without_a_data_sheet_asks_for_three_numbers() -> None:
+    with pytest.raises(UserError, match="needs three numbers"):
+        parse_two("RTX 9999=1s")
+
+
 def test_rates_count_the_other_way_round() -> None:
     assert explain_two("T4=10 FPS", "A100=50 FPS")["measured_ratio"]["value"] == pytest.approx(5)
     assert explain_two("T4=10 TFLOPS", "A100=50 TFLOPS")["measured_ratio"]["value"] == pytest.approx(5)

@@ -101,7 +101,19 @@ def parse_two(text: str) -> Claim:
     kind, item, seconds = _meaning(value, unit, figure.strip())
     if not (math.isfinite(seconds) and seconds > 0):
         raise UserError(f'"{figure.strip()}" is too large or too small', "a time or rate that a run can have", "")
-    return Claim(text, by_human_name(name), value, unit, kind, item, seconds)
+    return Claim(text, _card(name), value, unit, kind, item, seconds)
+
+
+def _card(name: str) -> Match:
+    """The card that a name means. A card that nobody catalogued needs three numbers before it can be compared."""
+    try:
+        return by_human_name(name)
+    except UserError as error:
+        raise UserError(
+            error.found, error.expected,
+            f"{error.fix or 'check the name'}; a card that is not there needs three numbers (GPUs page: memory "
+            "bandwidth, FP32 TFLOP/s, memory)",
+        ) from error
 
 
 def _meaning(value: float, unit: str, figure: str) -> tuple[str, str | None, float]:
