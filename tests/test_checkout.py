@@ -195,7 +195,7 @@ def test_a_dense_tracker_has_no_number_of_points() -> None:
     ("cotracker3:online", (15, 256, 256, 1), "at least 16 for cotracker3, whose window is that long; use --frames 16"),
     ("cotracker2", (7, 256, 256, 1), "use --frames 8"),
     ("cotracker3:offline", (8, 250, 256, 1), "use 252x256"),
-    ("alltracker", (16, 128, 256, 1), "use 200x256"),
+    ("alltracker", (16, 64, 256, 1), "use 72x256"),
     ("raft", (8, 96, 131, 1), "use 128x128"),
     ("tapnext", (8, 255, 256, 1), "use 256x256"),
 ])

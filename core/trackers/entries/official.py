@@ -1,6 +1,7 @@
 """Official trackers: their own code from the user's copy of the repository, or from an installed package.
 
-Constraints and defaults are those of the code named in `Checkout.repository`, as read and run (docs/method.md).
+Constraints, defaults and numbers of parameters are those of the code in `Checkout.repository`, as read and run at the
+commits 3385a23 (LocoTrack), 82e02e8 (CoTracker), c2cbab8 (tapnet) and c1ed462 (AllTracker), and of torchvision 0.28.
 """
 from types import MappingProxyType
 
@@ -30,8 +31,8 @@ LOCOTRACK = TrackerInfo(
     paper="Cho et al., Local All-Pair Correspondence for Point Tracking, ECCV 2024",
     licence="Apache-2.0",
     variants=MappingProxyType({
-        "small": VariantInfo("small", "small", None),
-        "base": VariantInfo("base", "base", None),
+        "small": VariantInfo("small", "small", 8_236_133),
+        "base": VariantInfo("base", "base", 11_519_717),
     }),
     default_variant="base",
     revision="unknown",
@@ -57,13 +58,13 @@ COTRACKER3 = TrackerInfo(
     paper="Karaev et al., CoTracker3: Simpler and Better Point Tracking by Pseudo-Labelling Real Videos, 2024",
     licence="CC-BY-NC-4.0",
     variants=MappingProxyType({
-        "offline": VariantInfo("offline", "offline, the model itself", None),
-        "online": VariantInfo("online", "online, the model itself, all windows of a clip in one call", None,
+        "offline": VariantInfo("offline", "offline, the model itself", 25_385_700),
+        "online": VariantInfo("online", "online, the model itself, all windows of a clip in one call", 25_385_700,
                               {"window": 16, "min_frames": 16}),
-        "offline-predictor": VariantInfo("offline-predictor", "offline, through CoTrackerPredictor", None,
+        "offline-predictor": VariantInfo("offline-predictor", "offline, through CoTrackerPredictor", 25_385_700,
                                          {"iterations": 6, "size_multiple": 1, "min_side": 2, "notes": (_RESIZED,)}),
         "online-predictor": VariantInfo(
-            "online-predictor", "online, through CoTrackerOnlinePredictor, a call per 8 frames", None,
+            "online-predictor", "online, through CoTrackerOnlinePredictor, a call per 8 frames", 25_385_700,
             {"iterations": 6, "size_multiple": 1, "min_side": 2, "window": 16, "min_frames": 16,
              "notes": ("Every window is resized to 384x512 inside the timed call.",)},
         ),
@@ -90,8 +91,8 @@ COTRACKER2 = TrackerInfo(
     paper="Karaev et al., CoTracker: It is Better to Track Together, ECCV 2024",
     licence="CC-BY-NC-4.0",
     variants=MappingProxyType({
-        "inner": VariantInfo("inner", "the model itself", None),
-        "predictor": VariantInfo("predictor", "through CoTrackerPredictor", None,
+        "inner": VariantInfo("inner", "the model itself", 45_458_787),
+        "predictor": VariantInfo("predictor", "through CoTrackerPredictor", 45_458_787,
                                  {"iterations": 6, "size_multiple": 1, "min_side": 2, "notes": (_RESIZED,)}),
     }),
     default_variant="inner",
@@ -117,8 +118,8 @@ TAPIR = TrackerInfo(
           "BootsTAP: Bootstrapped Training for Tracking-Any-Point, 2024",
     licence="Apache-2.0",
     variants=MappingProxyType({
-        "tapir": VariantInfo("tapir", "TAPIR", None),
-        "bootstapir": VariantInfo("bootstapir", "BootsTAPIR", None),
+        "tapir": VariantInfo("tapir", "TAPIR", 31_072_327),
+        "bootstapir": VariantInfo("bootstapir", "BootsTAPIR", 54_699_335),
     }),
     default_variant="tapir",
     revision="unknown",
@@ -178,8 +179,8 @@ ALLTRACKER = TrackerInfo(
     paper="Harley et al., AllTracker: Efficient Dense Point Tracking at High Resolution, ICCV 2025",
     licence="MIT",
     variants=MappingProxyType({
-        "base": VariantInfo("base", "base", None),
-        "tiny": VariantInfo("tiny", "tiny", None),
+        "base": VariantInfo("base", "base", 16_476_962),
+        "tiny": VariantInfo("tiny", "tiny", 6_294_050),
     }),
     default_variant="base",
     revision="unknown",
@@ -191,7 +192,7 @@ ALLTRACKER = TrackerInfo(
     query_chunk=None,
     window=16,
     size_multiple=8,
-    min_side=200,
+    min_side=72,
     min_frames=16,
     plan=None,
     checkout=ALLTRACKER_CHECKOUT,
@@ -199,7 +200,7 @@ ALLTRACKER = TrackerInfo(
     dense=True,
     notes=(
         "Follows every pixel of the first frame; a query in a later frame follows its pixel of the first.",
-        "Heights and widths are padded to multiples of 64 inside the timed call.",
+        "Heights and widths are padded to multiples of 64, at least 128, inside the timed call.",
         "Results go to host memory after each window inside the timed call, as its own code does it.",
     ),
 )
