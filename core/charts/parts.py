@@ -175,6 +175,19 @@ def label(
     return [halo, data.mark_text(fontSize=size, fontWeight=weight, color=colour or TOKENS[mode].text, **style)]
 
 
+def right_column(frame: pd.DataFrame, field: str, header: str, mode: Mode, above: float = -0.6) -> list[alt.Chart]:
+    """A column of text at the right edge of a chart of rows (column y of `frame`), with its header in small type."""
+    head = alt.Chart(pd.DataFrame({"y": [above], "text": [header]}))
+    heading = head.mark_text(align="right", dx=-2, fontSize=13, color=TOKENS[mode].muted)
+    return [
+        heading.encode(x=alt.value("width"), y="y:Q", text="text:N"),
+        *(
+            mark.encode(x=alt.value("width"), y="y:Q", text=f"{field}:N")
+            for mark in label(alt.Chart(frame), mode, 15, 400, align="right", dx=-2)
+        ),
+    ]
+
+
 def values_of(frame: pd.DataFrame, *columns: str) -> list[float]:
     """All present values of these columns, as floats."""
     return [float(value) for column in columns for value in frame[column].dropna() if math.isfinite(float(value))]

@@ -46,6 +46,8 @@ def speedup_bars(
     frame["top"], frame["bottom"] = frame["y"] - 0.28, frame["y"] + 0.28
     frame["colour"] = [theme.gpu_colour(key if isinstance(key, str) else None, mode) for key in frame["gpu_key"]]
     frame["hollow"] = frame["origin"] == "reported"
+    edge = (frame["origin"] == "imported") & ~frame["hollow"]
+    frame["edge"] = [t.text if imported else colour for imported, colour in zip(edge, frame["colour"], strict=True)]
     frame["text"] = [
         units.ratio(r) + ("" if low is None or math.isnan(low) else f"  ({units.ratio_interval(low, high)})")
         for r, low, high in zip(frame["x"], frame["low"].astype(float), frame["high"].astype(float), strict=True)
@@ -79,7 +81,7 @@ def speedup_bars(
         x2="one:Q",
         y=y,
         y2="bottom:Q",
-        stroke=alt.Stroke("colour:N", scale=None),
+        stroke=alt.Stroke("edge:N", scale=None),
         fill=alt.Fill("colour:N", scale=None),
         fillOpacity=alt.condition("datum.hollow", alt.value(0.0), alt.value(1.0)),
         description="said:N",
@@ -103,16 +105,7 @@ def speedup_bars(
         mark.encode(x="end:Q", y="y:Q", text="text:N")
         for mark in parts.label(alt.Chart(frame), mode, 15, 600, align="left", dx=9)
     ]
-    head = alt.Chart(pd.DataFrame({"y": [-0.6], "text": [time_header]}))
-    layers.append(
-        head.mark_text(align="right", dx=-2, fontSize=13, color=t.muted).encode(
-            x=alt.value("width"), y="y:Q", text="text:N"
-        )
-    )
-    layers += [
-        mark.encode(x=alt.value("width"), y="y:Q", text="time:N")
-        for mark in parts.label(alt.Chart(frame), mode, 15, 400, align="right", dx=-2)
-    ]
+    layers += parts.right_column(frame, "time", time_header, mode)
     chart = alt.layer(*layers)
     tall = max(len(parts.name_lines(label)) for label in frame["label"]) > 1
     height = max(int((parts.ROW_HEIGHT + 8 * tall) * (len(frame) + above)), 110)
@@ -210,8 +203,9 @@ _HEAT = {"light": ("#E4EEF7", "#0A4A7A"), "dark": ("#1F3347", "#9CCFF6")}
 def heat_map(cells: pd.DataFrame, finding: str, conditions: str, mode: Mode) -> alt.LayerChart:
     """GPU x precision: speedup as colour and number; a cell without a number says why.
 
-    cells: label, precision, ratio (None without a measurement), time (text), reason (text for a missing one), in
-    display order of the labels. One row per pair; pairs that are absent are drawn as "not measured".
+    cells: label, precision, ratio (None without a measurement), time (text), reason (why a number is missing or does
+    not count: "emulated"), in display order of the labels. One row per pair; pairs that are absent are drawn as "not
+    measured". What has a reason is grey.
     """
     t = TOKENS[mode]
     labels = list(dict.fromkeys(cells["label"]))
@@ -219,18 +213,19 @@ def heat_map(cells: pd.DataFrame, finding: str, conditions: str, mode: Mode) -> 
     frame = grid.merge(cells, on=["label", "precision"], how="left")
     frame["ratio"] = frame["ratio"].astype(float)
     known = frame["ratio"].notna()
-    low, high = (math.log(frame["ratio"].min()), math.log(frame["ratio"].max())) if known.any() else (0.0, 1.0)
+    counts = known & frame["reason"].isna()
+    logs = [math.log(ratio) for ratio in frame.loc[counts, "ratio"]] or [0.0]
+    low, high = min(logs), max(logs)
     frame["fill"] = [
-        t.surface if math.isnan(r) else _mix(*_HEAT[mode], (math.log(r) - low) / (high - low) if high > low else 0.5)
-        for r in frame["ratio"]
+        _mix(*_HEAT[mode], (math.log(ratio) - low) / (high - low) if high > low else 0.5) if ok else t.surface
+        for ratio, ok in zip(frame["ratio"], counts, strict=True)
     ]
-    frame["ink"] = [
-        t.muted if math.isnan(r) else _ink_on(fill) for r, fill in zip(frame["ratio"], frame["fill"], strict=True)
-    ]
-    frame["big"] = [units.ratio(r) if not math.isnan(r) else "–" for r in frame["ratio"]]
+    frame["ink"] = [_ink_on(fill) if ok else t.muted for ok, fill in zip(counts, frame["fill"], strict=True)]
+    frame["big"] = [units.ratio(ratio) if not math.isnan(ratio) else "–" for ratio in frame["ratio"]]
     frame["small"] = [
-        (time if isinstance(time, str) else "") if known else (reason if isinstance(reason, str) else "not measured")
-        for known, time, reason in zip(known, frame["time"], frame["reason"], strict=True)
+        ", ".join(filter(None, [reason if isinstance(reason, str) else "", time if isinstance(time, str) else ""]))
+        or "not measured"
+        for time, reason in zip(frame["time"], frame["reason"], strict=True)
     ]
     frame["said"] = frame["label"] + ", " + frame["precision"] + ": " + frame["big"] + " " + frame["small"]
     x = alt.X(
@@ -268,7 +263,8 @@ def size_curve(points: pd.DataFrame, axis: str, finding: str, conditions: str, m
     """Time against one size (resolution, frames, points), log-log, one line per series with its name at its end.
 
     points: series, gpu_key, precision, size (number on the axis), median_ms, low_ms, high_ms, status, detail. A row
-    that is not ok (out of memory, unsupported) is drawn as a cross at the top with its status.
+    that is not ok (out of memory, unsupported) is drawn as a cross at the top with its status. `exponent` (fitted
+    power, NaN without) stands behind the name; where `full` has the share of the memory, a ring says so.
     """
     t = TOKENS[mode]
     frame = points.sort_values(["series", "size"]).reset_index(drop=True).copy()
@@ -316,6 +312,11 @@ def size_curve(points: pd.DataFrame, axis: str, finding: str, conditions: str, m
         scale=alt.Scale(domain=list(theme.PRECISION_DASHES), range=list(theme.PRECISION_DASHES.values())),
     )
     ends = ok.sort_values("size").groupby("series", as_index=False).tail(1).copy()
+    powers = ends["exponent"] if "exponent" in ends else pd.Series(math.nan, index=ends.index)
+    ends["name"] = [
+        name if pd.isna(power) else f"{name}  n^{power:.1f}" for name, power in zip(ends["series"], powers, strict=True)
+    ]
+    full = ok[ok["full"].notna()].copy() if "full" in ok else ok.iloc[:0].copy()
     ends = _spread_ends(ends, domain_y)
     layers: list[alt.Chart] = [
         base.mark_line(strokeWidth=2.5).encode(x=x, y=y, color=colour, detail="series:N", strokeDash=dash),
@@ -330,8 +331,15 @@ def size_curve(points: pd.DataFrame, axis: str, finding: str, conditions: str, m
         ),
         alt.Chart(ends)
         .mark_text(align="left", dx=12, fontSize=14, fontWeight=600)
-        .encode(x="size:Q", y="label_y:Q", text="series:N", color=colour),
+        .encode(x="size:Q", y="label_y:Q", text="name:N", color=colour),
     ]
+    if len(full):
+        full["told"] = [f"memory {units.percent(share)} full" for share in full["full"].astype(float)]
+        rings = alt.Chart(full)
+        layers += [
+            rings.mark_point(size=260, filled=False, strokeWidth=2, color=t.text).encode(x="size:Q", y="x:Q"),
+            rings.mark_text(dy=-18, fontSize=13, color=t.muted).encode(x="size:Q", y="x:Q", text="told:N"),
+        ]
     if len(failed):
         failed["at"] = domain_y[1] / (domain_y[1] / domain_y[0]) ** 0.04
         failed["said"] = failed["series"] + ", " + failed["size"].astype(str) + ": " + failed["status"]

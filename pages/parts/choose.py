@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,7 +13,6 @@ from core.answers.selection import Filters
 from core.charts.tables import cells as cells_tables
 from core.charts.theme import short_name
 from core.gpus import catalogue
-from core.records import PRECISIONS
 from pages.parts import stored, view
 
 SAME = "as measured"
@@ -25,14 +24,26 @@ def selector(label: str, gpu_key: Any) -> str:
     return str(gpu_key) if isinstance(gpu_key, str) and gpu_key in catalogue() else label
 
 
-def work(shared_by: str) -> tuple[dict[str, Any], str]:
-    """One work (tracker, resolution, frames, points) and a precision; opens on the work that most devices share."""
+def work(shared_by: str, bar: Sequence[Any], more: Any) -> dict[str, Any]:
+    """One work (tracker, resolution, frames, points, batch); opens on the work that most devices share.
+
+    The first four go into the places of `bar`, batch and the button for the largest common size into `more`.
+    """
     works = stored.kept(cells_tables.works, shared_by)
     best = works.iloc[0]
-    bar = st.columns([3, 2, 2, 2, 2])
     with bar[0]:
         picked = view.choice("Tracker", list(dict.fromkeys(works["selector"])), key="tracker", default=best["selector"])
     works = works[works["selector"] == picked]
+    with more:
+        largest = works[works[shared_by] == works[shared_by].max()].nlargest(1, "volume").iloc[0]
+        st.button(
+            "Largest common size",
+            key="largest",
+            icon=":material/open_in_full:",
+            help="The largest work of this tracker that most devices share.",
+            on_click=_take_size,
+            args=(largest,),
+        )
     with bar[1]:
         sizes = works["height"].astype(str) + "x" + works["width"].astype(str)
         size = view.choice("Resolution", list(dict.fromkeys(sizes)), key="resolution")
@@ -42,23 +53,29 @@ def work(shared_by: str) -> tuple[dict[str, Any], str]:
     works = works[works["frames"] == int(frames)]
     with bar[3]:
         points = view.choice("Query points", [str(n) for n in dict.fromkeys(works["points"])], key="points")
-    chosen = works[works["points"] == int(points)].iloc[0]
-    found = {name: chosen[name] for name in cells_tables.WORK_FIELDS}
-    with bar[4]:
-        have = set(stored.kept(cells_tables.of_work, found)["precision"])
-        precision = view.choice("Precision", [name for name in PRECISIONS if name in have], key="precision")
-    return found, precision
+    works = works[works["points"] == int(points)]
+    with more:
+        batch = view.choice("Batch", [str(n) for n in dict.fromkeys(works["batch"])], key="batch")
+    chosen = works[works["batch"] == int(batch)].iloc[0]
+    return {name: chosen[name] for name in cells_tables.WORK_FIELDS}
 
 
-def work_filters(work: Mapping[str, Any], precision: str = "") -> Filters:
+def _take_size(row: Any) -> None:
+    st.session_state["resolution"] = f"{row['height']}x{row['width']}"
+    for name in ("frames", "points", "batch"):
+        st.session_state[name] = str(row[name])
+
+
+def work_filters(work: Mapping[str, Any], precision: str = "", execution: str = "") -> Filters:
     """The same work as filters of a question."""
     return Filters(
         tracker=(str(work["selector"]),),
         precision=(precision,) if precision else (),
-        resolution=((int(work["height"]), int(work["width"])),),
-        frames=(int(work["frames"]),),
+        resolution=((int(work["height"]), int(work["width"])),) if work["height"] else (),
+        frames=(int(work["frames"]),) if work["frames"] else (),
         points=(int(work["points"]),) if work["points"] else (),
-        batch=(1,),
+        batch=(int(work.get("batch", 1)),),
+        execution=(execution,) if execution else (),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import StopException
 
 from core.errors import UserError
 from pages.parts import stored, view
@@ -17,7 +18,7 @@ from pages.parts.navigation import PAGES, page_info
 from pages.parts.show import mode, plain
 
 HERE = Path(__file__).resolve().parent
-_INSIDE = "inside_shell"
+_INSIDE, _SHARE = "inside_shell", "share_place"
 log = logging.getLogger("gapscope.pages")
 
 
@@ -43,9 +44,11 @@ def main() -> None:
     st.session_state[_INSIDE] = True
     try:
         guarded(page.run)()
+    except StopException:
+        pass  # the page had no more to say; what stands around it follows all the same
     finally:
         del st.session_state[_INSIDE]
-    view.end(place)
+    view.end(place, st.session_state.pop(_SHARE, None))
     if page_info(page.title).shows_data:
         watch(stored.version())
 
@@ -73,7 +76,9 @@ def start(name: str) -> None:
         main()
         st.stop()
     page = page_info(name)
-    st.html(f'<div class="gs-head"><h1>{html.escape(page.name)}</h1><span>{html.escape(page.question)}</span></div>')
+    head, share = st.columns([10, 1.4], vertical_alignment="center")
+    head.html(f'<div class="gs-head"><h1>{html.escape(page.name)}</h1><span>{html.escape(page.question)}</span></div>')
+    st.session_state[_SHARE] = share
 
 
 def guarded(body: Callable[..., None]) -> Callable[..., None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -55,12 +56,35 @@ def chart(
     """A chart of core.charts and, folded in, the same as a table, which is only made when opened.
 
     `draw(*arguments, mode=..., **options)` makes the chart; what was drawn from equal arguments is not drawn again.
+    Below the table are its CSV and the chart as SVG; PNG is in the toolbar that Streamlit puts over a chart.
     """
     drawn = spec(draw, *arguments, **options)
     st.vega_lite_chart(spec=drawn, theme=None, alt=alt, key=f"{key}_chart", width="stretch")
-    with st.expander(table_label, key=f"{key}_table", on_change="rerun", type="compact") as box:
+    with st.expander(f"{table_label}, CSV, SVG", key=f"{key}_table", on_change="rerun", type="compact") as box:
         if box.open:
-            dataframe(table(), alt=f"Table of the chart: {alt}")
+            rows = table()
+            dataframe(rows, alt=f"Table of the chart: {alt}")
+            save(rows, key)
+
+
+_SAVE_SVG = (Path(__file__).resolve().parent / "save_svg.js").read_text(encoding="utf-8")
+
+
+def save(rows: pd.DataFrame, key: str) -> None:
+    """Buttons for the table as CSV and for the chart `key` as SVG, both without a request to anywhere."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.download_button(
+            "CSV",
+            rows.to_csv(index=False).encode(),
+            f"gapscope-{key}.csv",
+            "text/csv",
+            key=f"{key}_csv",
+            on_click="ignore",
+            icon=":material/download:",
+        )
+        button = f'<button class="gs-save" type="button" data-chart="{html.escape(key)}_chart">Chart as SVG</button>'
+        st.html(f"{button}<script>{_SAVE_SVG}</script>", width="content", unsafe_allow_javascript=True)
+        st.caption("PNG: the arrow in the toolbar over the chart.")
 
 
 def spec(draw: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
