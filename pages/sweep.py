@@ -324,12 +324,13 @@ def own_runs(states: list[jobs.Job]) -> None:
 
 for words in st.session_state.pop("ended", []):
     st.toast(show.plain(words), icon=":material/notifications:", duration="long")
-plan_and_start()
-st.space("small")
 states = jobs.states(folder)
 if states:
     own_runs(states)
-else:
+    st.subheader("New sweep", anchor=False)
+plan_and_start()
+if not states:
+    st.space("small")
     show.empty(
         "No sweep has run here yet.",
         "Press Start: the quick preset takes about a minute, also without a GPU. It goes on when you close this tab.",

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 from core import units
@@ -54,7 +55,7 @@ def all_specs() -> dict[str, Any]:
             "memory_bandwidth_gb_s": gpu.memory_bandwidth_gb_s, "l2_cache_mb": gpu.l2_cache_mb, "tdp_w": gpu.tdp_w,
             "fp32_tflops": gpu.fp32_tflops, "tf32_tflops": gpu.tf32_tensor_tflops_dense,
             "fp16_tflops": gpu.fp16_tensor_tflops_dense_fp32acc, "bf16_tflops": gpu.bf16_tensor_tflops_dense,
-            "measured_ceilings": len(measured_ceilings(gpu.key)),
+            "trust": trust(gpu), "measured_ceilings": len(measured_ceilings(gpu.key)),
         }
         for gpu in catalogue().values()
     ]
@@ -64,6 +65,11 @@ def all_specs() -> dict[str, Any]:
         "headline": f"{len(rows)} cards; {with_ceilings} have public measured ceilings. "
                     "FP32, TF32, FP16 and BF16 in TFLOP/s, dense; GB is nominal.",
     })
+
+
+def trust(gpu: Gpu) -> str:
+    """How the figures of a card were checked, in one word or two: `Gpu.verification` without its details."""
+    return re.split(r"[:;(]", gpu.verification)[0].strip() or "not stated"
 
 
 def headline(gpu: Gpu) -> str:

@@ -95,7 +95,8 @@ _INTEGERS = frozenset(
 _YES_NO = {"yes": True, "no": False}
 
 
-def _rows(file_name: str) -> list[dict[str, str]]:
+def read_rows(file_name: str) -> list[dict[str, str]]:
+    """The rows of one table in `data/`, as text."""
     text = (files("core.gpus") / "data" / file_name).read_text(encoding="utf-8")
     return list(csv.DictReader(io.StringIO(text)))
 
@@ -157,7 +158,7 @@ def shipped_catalogue() -> dict[str, Gpu]:
     declared = {field.name: str(field.type) for field in fields(Gpu)}
     cards = [
         Gpu(**{name: _cell(name, annotation, row[name]) for name, annotation in declared.items()})  # type: ignore[arg-type]
-        for row in _rows("gpu_specs.csv")
+        for row in read_rows("gpu_specs.csv")
     ]
     return {str(card.key): card for card in cards}
 
@@ -165,7 +166,7 @@ def shipped_catalogue() -> dict[str, Gpu]:
 @lru_cache(maxsize=1)
 def _ceilings_by_key() -> dict[str, tuple[Ceiling, ...]]:
     by_key: dict[str, list[Ceiling]] = {}
-    for row in _rows("gpu_measured_ceilings.csv"):
+    for row in read_rows("gpu_measured_ceilings.csv"):
         text = {name: row[name].strip() for name in row}
         by_key.setdefault(text["gpu_key"], []).append(
             Ceiling(

@@ -48,8 +48,7 @@ PAGES = (
         "Reference",
         "GPUs",
         ":material/memory:",
-        "What can each card do on paper, and what did others measure?",
-        shows_data=False,
+        "What can each card do on paper, what does it reach, and where does the work stand?",
     ),
     PageInfo(
         "Reference",
