@@ -16,8 +16,10 @@ from builders import build_run, cell, encode_run, op, read_uploads_here, records
 from foreign import mutated
 
 from core.answers.compare import compare
+from core.answers.coverage import coverage
 from core.answers.explain import explain
 from core.answers.imports import attached, facts_by_format, log, outlook
+from core.charts.tables import cells as cells_tables
 from core.cli import main
 from core.errors import UserError
 from core.records import Ceiling, Note, RunsFolder, decode_line
@@ -436,3 +438,19 @@ def test_markup_in_a_foreign_file_is_text(database: Path, runs: RunsFolder, refe
     with open_reading(database, reference=reference) as store:
         row = queries.cells(store).iloc[0]
         assert (row["tracker"], row["gpu_label"], row["gpu_key"]) == (script, script, None)
+
+
+def test_tasks_of_other_programs_stand_behind_the_trackers(database: Path, runs: RunsFolder, reference: Path) -> None:
+    build_run(runs, "t4")
+    table = "model,time (ms)\n" + "".join(f"m{n},{n}\n" for n in range(1, 9))
+    accept(runs, table.encode(), "a.csv", answers={"gpu": "RTX 3090", "precision": "fp16"})
+    with open_reading(database, reference=reference) as store:
+        answer = coverage(store)
+        assert [gpu["label"] for gpu in answer["gpus"]] == ["Tesla T4", "GeForce RTX 3090"]
+        assert answer["workloads"][0]["workload"].startswith("local4d:base")
+        assert "measured on 1 workload" in answer["headline"]
+        assert "8 tasks of other programs' files beside them" in answer["headline"]
+        assert cells_tables.coverage_finding(answer) == "1 GPU type measured on 1 workload"
+        assert set(cells_tables.coverage_cells(answer)["label"]) == {"Tesla T4"}
+        works = cells_tables.works(queries.cells(store))
+        assert works["selector"].tolist() == ["local4d:base"]

@@ -11,6 +11,7 @@ from core.answers.matching import main_pair, match, work_dict, work_in_words
 from core.answers.selection import Selection, select
 from core.errors import UserError
 from core.gpus import catalogue
+from core.records import FOREIGN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,8 @@ def coverage(store: Store) -> dict[str, Any]:
     """`table`: one row per GPU, workload and origin with the number of `cells` (settings with an ok cell), `failed`
     (settings without one), `precisions`, `runs`; `gpus`, `workloads` in display order; `headline`.
 
-    Reported figures have rows of their own (origin reported), their `workload` being what the source states.
+    Reported figures have rows of their own (origin reported), their `workload` being what the source states. Tasks of
+    other programs' files come behind the trackers' work and are counted apart.
     """
     from core.store import queries
 
@@ -61,13 +63,14 @@ def _measured_rows(cells: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _by_popularity(rows: list[dict[str, Any]]) -> list[str]:
-    """Work keys: those that most cards have measured first, then those with most cells."""
+    """Work keys: trackers first, then those that most cards have measured, then those with most cells."""
     cards: dict[str, set[str]] = {}
     cells: dict[str, int] = {}
+    foreign = {row["work_key"] for row in rows if row["implementation"] == FOREIGN}
     for row in rows:
         cards.setdefault(row["work_key"], set()).add(str(row["label"]))
         cells[row["work_key"]] = cells.get(row["work_key"], 0) + row["cells"]
-    return sorted(cards, key=lambda key: (-len(cards[key]), -cells[key], key))
+    return sorted(cards, key=lambda key: (key in foreign, -len(cards[key]), -cells[key], key))
 
 
 def _reported_rows(reported: pd.DataFrame) -> list[dict[str, Any]]:
@@ -108,17 +111,19 @@ def _card_name(row: Mapping[str, Any]) -> str:
 
 
 def _gpus(cells: pd.DataFrame) -> list[dict[str, Any]]:
-    """Cards and CPUs with stored cells, most ok cells first."""
+    """Cards and CPUs with stored cells, those with most ok cells of trackers first."""
     rows = []
     for label, group in cells.groupby("gpu_label", sort=False):
         ok = group[group["status"] == "ok"]
+        own = ok[ok["implementation"] != FOREIGN]
         rows.append({
+            "own_cells": len(own.drop_duplicates(["work_key", "setting_key"])),
             "gpu_key": group["gpu_key"].iloc[0], "label": label, "device_type": group["device_type"].iloc[0],
             "boards": group["uuid_hash"].nunique(), "runs": group["run_id"].nunique(),
             "workloads": ok["work_key"].nunique(), "cells": len(ok.drop_duplicates(["work_key", "setting_key"])),
             "newest": group["started_at"].max(),
         })
-    return json_value(sorted(rows, key=lambda row: (-row["cells"], str(row["label"]))))
+    return json_value(sorted(rows, key=lambda row: (-row["own_cells"], -row["cells"], str(row["label"]))))
 
 
 def _headline(gpus: list[dict[str, Any]], measured: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
@@ -128,9 +133,12 @@ def _headline(gpus: list[dict[str, Any]], measured: list[dict[str, Any]], rows: 
     if not gpus:
         return f"Nothing is measured yet; {said}." if reported else "Nothing is measured yet."
     names = ", ".join(str(gpu["label"]) for gpu in gpus[:4]) + (" and more" if len(gpus) > 4 else "")
-    workloads = len({row["work_key"] for row in measured})
+    foreign = {row["work_key"] for row in measured if row["implementation"] == FOREIGN}
+    workloads = len({row["work_key"] for row in measured} - foreign)
     text = (f"{len(gpus)} device type{'' if len(gpus) == 1 else 's'} measured on {workloads} "
             f"workload{'' if workloads == 1 else 's'}: {names}")
+    if foreign:
+        text += f"; {len(foreign)} task{'' if len(foreign) == 1 else 's'} of other programs' files beside them"
     return f"{text}; {said}." if reported else f"{text}."
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import streamlit as st
 
 from core.answers import imports as answers
-from core.answers.json_values import records
 from core.charts.tables import imports as tables
 from core.charts.tables import stored as stored_tables
 from core.store import uploads
@@ -99,9 +98,7 @@ def _field(upload_id: str, question: Any) -> str | None:
 
 def baseline() -> tuple[str, str]:
     """(SEL, label) of what new files are set against; a GPU type that has cells."""
-    cells = stored.measured()
-    devices = cells.drop_duplicates("gpu_label") if len(cells) else cells
-    names = {choose.selector(str(row["gpu_label"]), row["gpu_key"]): str(row["gpu_label"]) for row in records(devices)}
+    names = {choose.selector(gpu["label"], gpu["gpu_key"]): gpu["label"] for gpu in stored.coverage()["gpus"]}
     chosen = st.selectbox("Set it against", [NO_BASELINE, *names], index=1 if names else 0, key="import_baseline",
                           format_func=lambda option: names.get(option, "nothing"),
                           help="How many cells of the files have a partner on this GPU type.")

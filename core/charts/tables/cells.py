@@ -135,8 +135,12 @@ def device_order(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def coverage_cells(answer: Answer) -> pd.DataFrame:
-    """Measured and imported rows of a coverage answer for `overview.coverage_map`: cards by cells, works by cards."""
+    """Measured and imported rows of a coverage answer for `overview.coverage_map`: cards by cells, works by cards.
+
+    Tasks of other programs' files only where there is nothing else.
+    """
     rows = [row for row in answer["table"] if row["origin"] != "reported" and row["cells"]]
+    rows = [row for row in rows if row.get("implementation") != FOREIGN] or rows
     frame = pd.DataFrame(rows, columns=["label", "gpu_key", "workload", "cells", "precisions", "origin"])
     frame["workload"] = frame["workload"].str.replace(", ", " · ").str.replace(" of ", " · ")
     order = {gpu["label"]: place for place, gpu in enumerate(answer["gpus"])}
@@ -150,8 +154,9 @@ def coverage_cells(answer: Answer) -> pd.DataFrame:
 
 def coverage_finding(answer: Answer) -> str:
     """What is measured, as the title of the map."""
-    gpus = answer["gpus"]
-    works = len(answer["workloads"])
+    gpus = [gpu for gpu in answer["gpus"] if gpu.get("own_cells", 1)] or answer["gpus"]
+    foreign = {row["work_key"] for row in answer["table"] if row.get("implementation") == FOREIGN}
+    works = len({work["work_key"] for work in answer["workloads"]} - foreign) or len(foreign)
     cards = sum(gpu["device_type"] == "cuda" for gpu in gpus)
     cpus = len(gpus) - cards
     said = [f"{cards} GPU type{'' if cards == 1 else 's'}"] if cards else []
