@@ -220,10 +220,35 @@ def norm_chart(mode: theme.Mode) -> Any:
 
 def ceilings_chart(mode: theme.Mode) -> Any:
     rows = pd.DataFrame(
-        [("bandwidth, read", 0.79, "3 780 GB/s"), ("FP8, gemm", 1.08, "1 453 TFLOPS")],
-        columns=["name", "share", "value"],
+        [("bandwidth, read", 0.79, "3 780 GB/s", "measured"), ("FP8, gemm", 1.08, "1 453 TFLOPS", "reported")],
+        columns=["name", "share", "value", "origin"],
     )
     return gpus.ceiling_chart(rows, "h200-sxm-141gb", "The H200 reached 79 %", "by others", mode)
+
+
+ROOFS = [
+    {"source": "data sheet", "bandwidth_gb_s": 4800.0, "peak_tflops": 67.0},
+    {"source": "measured", "bandwidth_gb_s": 4000.0, "peak_tflops": 55.0},
+]
+
+
+def roofline_chart(mode: theme.Mode) -> Any:
+    points = pd.DataFrame(
+        [
+            ("stage", "cost_volume", "cost_volume", 3.5, 2.1, 0.1, "said"),
+            ("operation", "conv2d", "encoder", 538.0, 29.9, 0.1, "said"),
+        ],
+        columns=["kind", "name", "stage", "intensity", "tflops", "share", "said"],
+    )
+    return gpus.roofline_chart(points, ROOFS, "The encoder reaches 42 %", "47 frames", mode)
+
+
+def working_set_chart(mode: theme.Mode) -> Any:
+    rows = pd.DataFrame(
+        [("copy_by_size", 2**20, 6000.0), ("copy_by_size", 2**30, 4000.0), ("read_by_size", 2**30, 4100.0)],
+        columns=["metric", "working_set_bytes", "value"],
+    )
+    return gpus.working_set_curve(rows, "h200-sxm-141gb", 50 * 2**20, 4800.0, "The H200 copies", "here", mode)
 
 
 FACTORS = {
@@ -304,6 +329,8 @@ CHARTS: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "coverage_map": (overview_chart, ("local4d:base", "256x256", "5")),
     "ceiling_chart": (ceilings_chart, ("79 %  (3 780 GB/s)", "data sheet")),
+    "roofline_chart": (roofline_chart, ("cost volume", "67.0 TFLOP/s, data sheet", "4 000 GB/s, measured")),
+    "working_set_curve": (working_set_chart, ("copy", "read", "L2, 50.0 MiB", "memory, data sheet: 4 800 GB/s")),
 }
 
 
