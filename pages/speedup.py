@@ -71,7 +71,7 @@ if origin == "reported":
 # Choose: what the bars stand for, the work, the precision.
 with first_bar[1]:
     by = view.choice("Compare", speedup_tables.COMPARE_BY, key="by", show=lambda name: f"by {name}")
-more = first_bar[4].popover("More filters", icon=":material/tune:", width="stretch")
+more = first_bar[4].popover("More", icon=":material/tune:", width="stretch")
 bar = st.columns([3, 2, 2, 2, 2])
 work = choose.work("cards" if shared else "devices", bar, more)
 of_work = stored.kept(cells_tables.of_work, work)
@@ -160,6 +160,9 @@ if equal:
         show.note(speedup_tables.failed_words(lost))
 else:
     show_unequal()
+left_out = stored.kept(speedup_tables.left_out_words, work)
+if left_out:
+    show.note(left_out)
 
 # Precision and size beside it.
 heat_precision = precision or (baseline if by == "precision" else "fp32")

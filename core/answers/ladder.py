@@ -72,7 +72,7 @@ def _rung(base: Cell, cell: Cell, samples: Mapping[int, list[Any]], sms: int | N
 
 def _words(name: str, value: str, sms: int | None) -> str:
     if name == "precision":
-        return str(sentences.reading_word(value))
+        return "torch's default" if value == "default" else str(sentences.reading_word(value))
     kind = name.removeprefix("handicap ")
     if kind == "sm_count":
         return f"{value} of {sms} SMs" if sms else f"{value} SMs"

@@ -15,6 +15,8 @@ from core.charts.theme import TOKENS, Mode
 BOUND_COLOURS = {"compute": "Hopper", "bandwidth": "Turing", "launch": "Blackwell"}
 BOUND_SHAPES = {"compute": "circle", "bandwidth": "square", "launch": "triangle-up"}
 _LABELLED = 5
+_COVERED = 0.995
+"""Points are drawn until they hold this share of the time; thousands of tiny ones would only widen the axes."""
 
 
 def floor_scatter(rows: pd.DataFrame, unit_of: str, finding: str, conditions: str, mode: Mode) -> alt.LayerChart:
@@ -25,7 +27,9 @@ def floor_scatter(rows: pd.DataFrame, unit_of: str, finding: str, conditions: st
     """
     t = TOKENS[mode]
     index = 0 if mode == "light" else 1
-    frame = rows.reset_index(drop=True).copy()
+    frame = rows.reset_index(drop=True)
+    covered = frame["share"].cumsum() - frame["share"]
+    frame = frame[(covered < _COVERED) | (frame.index < _LABELLED)].copy()
     unit = units.time_unit(frame["measured_ms"])
     frame["x"] = [units.time_value(value, unit) for value in frame["floor_ms"].astype(float)]
     frame["y"] = [units.time_value(value, unit) for value in frame["measured_ms"].astype(float)]
@@ -82,8 +86,24 @@ def floor_scatter(rows: pd.DataFrame, unit_of: str, finding: str, conditions: st
         for name, stage in zip(heavy["name"].str.replace("_", " "), heavy["stage_name"], strict=True)
     ]
     heavy = heavy.drop_duplicates("text")
+    places = [(parts.place(a, domain_x), parts.place(b, domain_y)) for a, b in heavy[["x", "y"]].to_numpy()]
+    heavy = heavy[_apart(places)]
     layers += [
         mark.encode(x=x, y=y, text="text:N")
         for mark in parts.label(alt.Chart(heavy), mode, 13, 600, align="right", dx=-14)
     ]
-    return theme.finish(alt.layer(*layers), mode, theme.title(finding, conditions), 420)
+    small = len(rows) - len(frame)
+    rest = f"; {small} smaller ones in the table" if small else ""
+    return theme.finish(alt.layer(*layers), mode, theme.title(finding, conditions + rest), 420)
+
+
+def _apart(places: list[tuple[float, float]]) -> list[bool]:
+    """Which labels to draw so that none covers an earlier one; places in 0..1 of both axes."""
+    kept: list[tuple[float, float]] = []
+    told = []
+    for x, y in places:
+        free = all(abs(y - other_y) > 0.05 or abs(x - other_x) > 0.3 for other_x, other_y in kept)
+        told.append(free)
+        if free:
+            kept.append((x, y))
+    return told

@@ -58,7 +58,8 @@ def sample_strip(
             f"{name} {words(v)}, repetition {at}, process {process}" + (f", {flag}" if isinstance(flag, str) else "")
             for v, at, process, flag in zip(read, values["at"], values["process"], values["flag"], strict=True)
         ]).drop(columns=[column]))  # fmt: skip
-        names.append((top + height / 2, name, f"{words(min(read))} to {words(max(read))}"))
+        ends = list(dict.fromkeys((words(min(read)), words(max(read)))))
+        names.append((top + height / 2, name, " to ".join(ends)))
         lines += [{"y": top, "kind": "edge"}, {"y": top + height, "kind": "edge"}]
         if column == "wall_ms":
             lines.append({"y": top + height * (high - median_ms) / (high - low), "kind": "median"})

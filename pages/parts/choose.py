@@ -57,7 +57,8 @@ def work(shared_by: str, bar: Sequence[Any], more: Any) -> dict[str, Any]:
     with more:
         batch = view.choice("Batch", [str(n) for n in dict.fromkeys(works["batch"])], key="batch")
     chosen = works[works["batch"] == int(batch)].iloc[0]
-    return {name: chosen[name] for name in cells_tables.WORK_FIELDS}
+    found = {name: chosen[name] for name in cells_tables.WORK_FIELDS}
+    return {**found, "kin": stored.kept(cells_tables.main_kin, found)}
 
 
 def _take_size(row: Any) -> None:

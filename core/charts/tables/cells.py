@@ -116,13 +116,34 @@ def works(cells: pd.DataFrame, shared_by: str = "cards") -> pd.DataFrame:
     return found.sort_values([shared_by, "founding", "volume"], ascending=False).reset_index(drop=True)
 
 
+_KIN = ("implementation", "revision", "weights", "iterations", "query_chunk", "window", "items_per_run")
+
+
+def kin(cells: pd.DataFrame) -> pd.Series:
+    """What else must be equal before cells of one tracker and size did the same work, as one text per cell."""
+    parts = [cells[name].astype("string").fillna("-") for name in _KIN]
+    return parts[0].str.cat(parts[1:], sep=" ")
+
+
+def main_kin(cells: pd.DataFrame, work: Mapping[str, Any]) -> str:
+    """Of a tracker and size that was measured in several revisions: the one that most devices did, then the newest."""
+    found = of_work(cells, work)
+    found = found.assign(kin=kin(found))
+    ranked = found.groupby("kin").agg(devices=("gpu_label", "nunique"), newest=("started_at", "max"))
+    return str(ranked.sort_values(["devices", "newest"]).index[-1])
+
+
 def of_work(cells: pd.DataFrame, work: Mapping[str, Any], free: str = "") -> pd.DataFrame:
-    """The cells of one work (WORK_FIELDS); the field `free` (or height and width as "resolution") may differ."""
+    """The cells of one work (WORK_FIELDS); the field `free` (or height and width as "resolution") may differ.
+
+    With `kin` in `work` (see `main_kin`), revision, weights and the like are those, too.
+    """
     keep = selectors(cells) == work["selector"]
     for name in ("frames", "height", "width", "points"):
         if name != free and not (free == "resolution" and name in ("height", "width")):
             keep &= cells[name].fillna(0) == work[name]
-    return cells[keep & (cells["batch"].fillna(1) == work.get("batch", 1))]
+    found = cells[keep & (cells["batch"].fillna(1) == work.get("batch", 1))]
+    return found[kin(found) == work["kin"]] if "kin" in work else found
 
 
 def device_order(cells: pd.DataFrame) -> pd.DataFrame:
@@ -134,21 +155,72 @@ def device_order(cells: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values("median_ms", ascending=False).reset_index(drop=True)
 
 
-def coverage_cells(answer: Answer) -> pd.DataFrame:
-    """Measured and imported rows of a coverage answer for `overview.coverage_map`: cards by cells, works by cards.
+MOST_WORKLOADS, MOST_REPORTED = 7, 5
+PUBLISHED = "published · figures"
+"""The column of the coverage map for what others reported."""
 
-    Tasks of other programs' files only where there is nothing else.
+
+def coverage_cells(answer: Answer) -> pd.DataFrame:
+    """Dots of a coverage answer for `overview.coverage_map`: cards by cells, works by cards, published figures last.
+
+    The works that most cards share, and of the cards that only others measured those with most figures; `rest` of
+    both is told by `coverage_conditions`. Columns: label, gpu_key, workload, cells, precisions, origin.
     """
-    rows = [row for row in answer["table"] if row["origin"] != "reported" and row["cells"]]
-    rows = [row for row in rows if row.get("implementation") != FOREIGN] or rows
-    frame = pd.DataFrame(rows, columns=["label", "gpu_key", "workload", "cells", "precisions", "origin"])
+    columns = ["label", "gpu_key", "workload", "cells", "precisions", "origin"]
+    frame = pd.DataFrame([row for row in answer["table"] if row["cells"]], columns=columns)
     frame["workload"] = frame["workload"].str.replace(", ", " · ").str.replace(" of ", " · ")
-    order = {gpu["label"]: place for place, gpu in enumerate(answer["gpus"])}
-    works = {name: place for place, name in enumerate(dict.fromkeys(frame["workload"]))}
-    return (
-        frame.sort_values("label", key=lambda column: column.map(order), kind="stable")
-        .sort_values("workload", key=lambda column: column.map(works), kind="stable")
-        .pipe(lambda table: pd.concat([table[table["label"] == gpu["label"]] for gpu in answer["gpus"]] or [table]))
+    reported = frame["origin"] == "reported"
+    works = list(dict.fromkeys(frame.loc[~reported, "workload"]))[:MOST_WORKLOADS]
+    frame = frame[reported | frame["workload"].isin(works)].copy()
+    frame.loc[frame["origin"] == "reported", "workload"] = PUBLISHED
+    frame = frame[frame["gpu_key"].notna() | (frame["origin"] != "reported")]  # "not stated" is no card
+    found = frame.groupby(["label", "workload", "origin"], as_index=False, sort=False).agg(
+        gpu_key=("gpu_key", "first"), cells=("cells", "sum"), precisions=("precisions", "max")
+    )
+    own = [gpu["label"] for gpu in answer["gpus"]]
+    others = found[~found["label"].isin(own)].groupby("label")["cells"].sum().sort_values(ascending=False, kind="stable")
+    order = {label: place for place, label in enumerate([*own, *others.index[:MOST_REPORTED]])}
+    places = {name: place for place, name in enumerate([*works, PUBLISHED])}
+    found = found[found["label"].isin(order)]
+    return found.assign(row=found["label"].map(order), column=found["workload"].map(places)).sort_values(
+        ["row", "column"], kind="stable"
+    )[columns].reset_index(drop=True)  # fmt: skip
+
+
+ORIGIN_LOOKS = {
+    "measured": "filled: measured",
+    "imported": "filled with a ring: imported",
+    "reported": "hollow: figures that others published",
+    "predicted": "dashed: predicted",
+}
+
+
+def coverage_conditions(answer: Answer, cells: pd.DataFrame) -> str:
+    """What the dots count and how origins look; what is left to the table, and what is in quarantine."""
+    present = set(cells["origin"])
+    said = ["numbers count cells, one per precision and setting"]
+    said += [look for origin, look in ORIGIN_LOOKS.items() if origin in present]
+    works = len(answer["workloads"]) - cells.loc[cells["workload"] != PUBLISHED, "workload"].nunique()
+    said += [f"{works} more workload{'' if works == 1 else 's'} in the table"] if works > 0 else []
+    kept_out = answer["quarantined"]
+    said += [f"{kept_out} cell line{'' if kept_out == 1 else 's'} in quarantine not drawn"] if kept_out else []
+    return "; ".join(said)
+
+
+def coverage_table(answer: Answer) -> pd.DataFrame:
+    """Every device and workload with what is stored of it, in words."""
+    rows = answer["table"]
+    return pd.DataFrame(
+        {
+            "device": [row["label"] for row in rows],
+            "workload": [row["workload"] for row in rows],
+            "origin": [row["origin"] for row in rows],
+            "cells": [row["cells"] for row in rows],
+            "without a time": [row["failed"] for row in rows],
+            "precisions": [", ".join(row["precision_names"]) for row in rows],
+            "runs": pd.Series([row["runs"] for row in rows], dtype="Int64"),
+            "boards": pd.Series([row["boards"] for row in rows], dtype="Int64"),
+        }
     )
 
 

@@ -111,7 +111,7 @@ def speedup_theory(answers: Sequence[Answer], names: Sequence[str] | None = None
     for place, answer in enumerate(answers):
         for row in filter(None, [main_row(answer)]):
             one_card = row["target"]["gpu"] == row["baseline"]["gpu"]
-            precision = reading_name(row["precision"].replace(" against ", "/"))
+            precision = reading_name(row["target"]["setting"]["precision"] if one_card else row["precision"])
             for kind, key, name in (
                 ("bandwidth", "bandwidth", "bandwidth"),
                 ("compute", "executed_precision", f"{precision} arithmetic"),
@@ -138,7 +138,7 @@ def speedup_finding(
     name, base = theme.short_name(far["label"]), theme.short_name(baseline)
     slower = far["ratio"] < 1
     said = [
-        f"{line['name'].rsplit(' ', 1)[0]} says {units.ratio(1 / line['ratio'] if slower else line['ratio'])}"
+        f"{line['name'].rsplit(' ', 1)[0]} says {_as_told(line['ratio'], slower)}"
         for line in records(theory[theory["label"] == far["label"]])
     ]
     name, base = (word if by not in ("GPU", "board") else f"the {word}" for word in (name, base))
@@ -151,6 +151,13 @@ def speedup_finding(
     if on:
         text = f"On the {theme.short_name(on)} {text}"
     return f"{text}; {', '.join(said)}" if said else text
+
+
+def _as_told(ratio: float, slower: bool) -> str:
+    """A ratio of theory the way round that the sentence tells it; the other way round in words."""
+    if not slower:
+        return units.ratio(ratio)
+    return units.ratio(1 / ratio) if ratio < 1.05 else f"{units.ratio(ratio)} as fast"
 
 
 _PLURALS = {"GPU": "devices", "board": "boards", "precision": "precisions", "execution": "ways to execute",
@@ -199,6 +206,16 @@ def speedup_table(rows: pd.DataFrame) -> pd.DataFrame:
             "origin": rows["origin"],
         }
     )
+
+
+def left_out_words(cells: pd.DataFrame, work: Mapping[str, Any]) -> str:
+    """Devices that did this tracker and size, but in another revision or with other weights; "" without one."""
+    everything = of_work(cells, {name: value for name, value in work.items() if name != "kin"})
+    names = sorted(set(everything["gpu_label"]) - set(of_work(cells, work)["gpu_label"]))
+    if not names:
+        return ""
+    told = sentences.listed([theme.short_name(name) for name in names])
+    return f"Not the same work, and so left out: {told} (another revision, other weights or other iterations)."
 
 
 def failed_words(lines: pd.DataFrame) -> str:
