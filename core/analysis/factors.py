@@ -17,7 +17,7 @@ Source of the averaging: Shapley, "A value for n-person games", 1953; of the mod
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import factorial
 
@@ -301,6 +301,15 @@ def _lacking(machines: tuple[Machine, Machine], name: str) -> str | None:
     return f"{' and '.join(sides)}: {_MISSING[name]}" if sides else None
 
 
+def _no_library(reasons: Mapping[str, str | None], timed: bool) -> str | None:
+    """Why the library is not assessed: an efficiency needs times, and rates to be efficient against."""
+    if not timed:
+        return _MISSING["library"]
+    return None if reasons["compute"] is None or reasons["bandwidth"] is None else (
+        "no rate of both sides is known, so that times are not told apart into hardware and kernels"
+    )
+
+
 def _known_to_both(baseline: Machine, target: Machine) -> tuple[Machine, Machine]:
     """Both machines without what one of them does not know: half a comparison would move the other factors."""
     unknown = {
@@ -377,7 +386,7 @@ def factors(
     totals_ms = [float(np.nansum(side)) for side in work.times_ms]
     timed = min(totals_ms, default=0.0) > 0 and (of_operations or limit is not None)
     reasons = {name: _lacking((baseline, target), name) for name in _PARTS}
-    reasons["library"] = None if timed and of_operations else _MISSING["library"]
+    reasons["library"] = _no_library(reasons, timed and of_operations)
     if limit is not None and timed:
         reasons[limit] = None
     if not _modelled(work, machines, timed):

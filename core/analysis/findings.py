@@ -288,8 +288,8 @@ def kernels_in_words(names: Sequence[str] | None) -> str:
 def _poorer_kernel(own: Side, other: Side, evidence: Evidence) -> Seen | None:
     """The operation that lost most beyond its own roofline, if it explains a good part of the gap."""
     table = evidence.op_diff
-    if table is None or not own.time_ms:
-        return None
+    if table is None or not own.time_ms or not (own.cuda() and other.cuda()):
+        return None  # a CPU names no kernels
     mine, theirs = ("baseline", "target") if own is evidence.baseline else ("target", "baseline")
     both = table[(table["only_in"] == "both") & (table[f"device_ms_{mine}"] > 0) & (table[f"device_ms_{theirs}"] > 0)]
     if both.empty:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -34,18 +34,57 @@ MOST_CLOCK_SAMPLES = 200
 _SAME_SOFTWARE = ("torch", "cuda", "cudnn", "driver")
 
 
-def header_of(cell: Cell) -> dict[str, Any]:
-    """The run header of a cell as plain values, `settings` taken apart."""
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What is stored about one cell, read once."""
+
+    cell: Cell
+    card: Gpu | None
+    run: Mapping[str, Any]  # the run header as plain values, `settings` taken apart
+    samples: pd.DataFrame
+    ceilings: tuple[Mapping[str, Any], ...]  # what its board measured, the newest run last
+
+    @property
+    def clock_share(self) -> Value | None:
+        """Recorded SM clock over the board's maximum; None where no clock was recorded."""
+        highest, clocks = self.run["max_sm_clock_mhz"], _numbers(self.samples["sm_clock_mhz"])
+        if not highest or not clocks:
+            return None
+        shares = [clock / highest for clock in clocks]
+        return Value(median(shares), "recorded while timed", "observed", tuple(shares[:MOST_CLOCK_SAMPLES]))
+
+    def board_ceilings(self, at_maximum_clock: bool = False) -> dict[tuple[str, str], Value]:
+        """(metric, precision or "") -> what the board measured, the newest run of it; by size the largest value.
+
+        `at_maximum_clock`: products scaled from the clock they ran at, so that what a lower clock took is the factor
+        clocks and nothing else.
+        """
+        highest = self.run["max_sm_clock_mhz"]
+        result: dict[tuple[str, str], Value] = {}
+        for row in self.ceilings:
+            scale = 1.0
+            if at_maximum_clock and row["metric"] == "gemm" and row["clock_mhz"] and highest:
+                scale = highest / row["clock_mhz"]
+            name = str(row["metric"]), str(row["precision"] or "")
+            if row["metric"].endswith("_by_size") and name in result and result[name].value > row["value"]:
+                continue
+            result[name] = Value(row["value"] * scale, "measured ceiling of this board", "observed",
+                                 tuple(sample * scale for sample in row["samples"] or ()))
+        return result
+
+
+def read(cell: Cell) -> Facts:
+    """Everything that factors and rules ask about a cell."""
     from core.store import queries
 
-    found = json_value(records(queries.run_header(cell.side.store, cell.run_id)))[0]
-    return {**found, "settings": json.loads(found["settings"]) if found["settings"] else {}}
-
-
-def samples_of(cell: Cell) -> pd.DataFrame:
-    from core.store import queries
-
-    return queries.samples(cell.side.store, cell.run_id, cell.seqs)
+    store = cell.side.store
+    run = json_value(records(queries.run_header(store, cell.run_id)))[0]
+    ceilings = queries.ceilings(store)
+    return Facts(
+        cell, card_of(cell), {**run, "settings": json.loads(run["settings"]) if run["settings"] else {}},
+        queries.samples(store, cell.run_id, cell.seqs),
+        tuple(json_value(records(ceilings[ceilings["uuid_hash"].isin(cell.boards)]))),
+    )
 
 
 def _numbers(values: pd.Series) -> list[float]:
@@ -55,51 +94,25 @@ def _numbers(values: pd.Series) -> list[float]:
 # --- the model's numbers ---------------------------------------------------------------------------------------------
 
 
-def machines(pair: Compared, ops: Sequence[pd.DataFrame | None]) -> tuple[Machine, Machine]:
+def machines(sides: tuple[Facts, Facts], ops: Sequence[pd.DataFrame | None]) -> tuple[Machine, Machine]:
     """What the model knows of both sides. `ops`: their operation tables, for the launches of a host-bound side."""
-    cells = pair.baseline, pair.target
-    ceilings = [board_ceilings(cell, at_maximum_clock=True) for cell in cells]
+    ceilings = [facts.board_ceilings(at_maximum_clock=True) for facts in sides]
     both = set(ceilings[0]) & set(ceilings[1])
     left, right = (
-        _machine(cell, {key: found[key] for key in both}, table)
-        for cell, found, table in zip(cells, ceilings, ops, strict=True)
+        _machine(facts, {key: found[key] for key in both}, table)
+        for facts, found, table in zip(sides, ceilings, ops, strict=True)
     )
     return left, right
 
 
-def board_ceilings(cell: Cell, at_maximum_clock: bool = False) -> dict[tuple[str, str], Value]:
-    """(metric, precision or "") -> what the board of a cell measured, the newest run of it.
-
-    `at_maximum_clock`: products scaled from the clock they ran at, so that what a lower clock took is the factor
-    clocks and nothing else.
-    """
-    from core.store import queries
-
-    found = queries.ceilings(cell.side.store)
-    own = found[found["uuid_hash"].isin(cell.boards)]
-    highest = header_of(cell)["max_sm_clock_mhz"]
-    result: dict[tuple[str, str], Value] = {}
-    for row in json_value(records(own)):
-        value, samples = row["value"], tuple(row["samples"] or ())
-        scale = 1.0
-        if at_maximum_clock and row["metric"] == "gemm" and row["clock_mhz"] and highest:
-            scale = highest / row["clock_mhz"]
-        name = str(row["metric"]), str(row["precision"] or "")
-        if row["metric"].endswith("_by_size") and name in result and result[name].value > value:
-            continue
-        result[name] = Value(value * scale, "measured ceiling of this board", "observed",
-                             tuple(sample * scale for sample in samples))
-    return result
-
-
-def _machine(cell: Cell, ceilings: Mapping[tuple[str, str], Value], ops: pd.DataFrame | None) -> Machine:
-    card, run = card_of(cell), header_of(cell)
+def _machine(facts: Facts, ceilings: Mapping[tuple[str, str], Value], ops: pd.DataFrame | None) -> Machine:
+    cell, card, run = facts.cell, facts.card, facts.run
     setting = setting_dict(cell.first)
     handicap = handicap_parts(setting["handicap"])
     gains = _gains(card, str(setting["precision"]), ceilings, json_value(cell.first["execution_path"]))
     return Machine(
         fp32_tflops=_compute(card, run, ceilings, handicap), matmul_gain=gains[0], convolution_gain=gains[1],
-        clock_share=clock_share(cell),
+        clock_share=facts.clock_share,
         bandwidth_gb_s=ceilings.get(("copy", "")) or _sheet(card.memory_bandwidth_gb_s if card else None),
         cache_bytes=_read(run["l2_bytes"]), cache_gb_s=ceilings.get(("copy_by_size", "")),
         launch_us=_launch(cell, ceilings, handicap, ops), stall_ms=_stall(cell),
@@ -155,16 +168,6 @@ def _gains(
     return gains[0], gains[1]
 
 
-def clock_share(cell: Cell) -> Value | None:
-    """Recorded SM clock over the board's maximum; None where no clock was recorded."""
-    run = header_of(cell)
-    highest, clocks = run["max_sm_clock_mhz"], _numbers(samples_of(cell)["sm_clock_mhz"])
-    if not highest or not clocks:
-        return None
-    shares = [clock / highest for clock in clocks]
-    return Value(median(shares), "recorded while timed", "observed", tuple(shares[:MOST_CLOCK_SAMPLES]))
-
-
 def _launch(
     cell: Cell, ceilings: Mapping[tuple[str, str], Value], handicap: Mapping[str, str], ops: pd.DataFrame | None
 ) -> Value | None:
@@ -190,15 +193,14 @@ def _stall(cell: Cell) -> Value | None:
 # --- the rules' facts ------------------------------------------------------------------------------------------------
 
 
-def side(cell: Cell, label: str, ops: pd.DataFrame | None) -> Side:
+def side(facts: Facts, label: str, ops: pd.DataFrame | None) -> Side:
     """What is recorded about one measured side."""
-    run, samples, row = header_of(cell), samples_of(cell), json_value(dict(cell.first))
-    share = clock_share(cell)
-    settings = run["settings"]
+    cell, run, samples = facts.cell, facts.run, facts.samples
+    row, share, settings = json_value(dict(cell.first)), facts.clock_share, run["settings"]
     reserved, peak = cell.middle("reserved_bytes"), cell.middle("peak_bytes")
     retries = cell.middle("alloc_retries")
     return Side(
-        label=label, card=card_of(cell), device_type=row["device_type"], precision=row["precision"],
+        label=label, card=facts.card, device_type=row["device_type"], precision=row["precision"],
         time_ms=cell.middle("wall_median_ms"), samples_ms=tuple(_numbers(samples["wall_ms"])),
         first_call_ms=row["first_call_ms"], kernel_busy_ms=cell.middle("kernel_busy_ms"),
         event_ms=cell.middle("event_median_ms"), clock_share=share.value if share else None,
@@ -253,7 +255,9 @@ def ablations(pair: Compared) -> list[Ablation]:
         {(item[0].run_id, item[0].setting_key), (item[1].run_id, item[1].setting_key)} != compared,
         not item[0].boards <= set(sides), item[2],
     ))
-    return [_ablation(*item, sides, compared) for item in found[:MOST_ABLATIONS]]
+    kept = found[:MOST_ABLATIONS]
+    samples = wall_ms_by_process({id(cell): cell for item in kept for cell in item[:2]}.values())
+    return [_ablation(*item, samples, sides, compared) for item in kept]
 
 
 def _about(one: Cell, other: Cell, pair: Compared) -> bool:
@@ -285,10 +289,9 @@ def replace_lines(like: Selected, lines: pd.DataFrame, store: Store) -> Selected
 
 
 def _ablation(
-    one: Cell, other: Cell, setting: str, left: str, right: str, sides: Mapping[str, str],
-    compared: set[tuple[str, str]],
+    one: Cell, other: Cell, setting: str, left: str, right: str, samples: Mapping[int, list[Any]],
+    sides: Mapping[str, str], compared: set[tuple[str, str]],
 ) -> Ablation:
-    samples = wall_ms_by_process([one, other])
     ratio = ratio_interval(samples[id(one)], samples[id(other)])
     slower_first = ratio.value >= 1 if not setting.startswith("handicap") else right == "none" or left != "none"
     if not slower_first:

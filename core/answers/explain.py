@@ -120,8 +120,9 @@ def _other_work(baseline: Cell, target: Cell) -> str | None:
 def _explained(
     left: Side, right: Side, pair: Compared, others: Sequence[tuple[Cell, Cell]]
 ) -> dict[str, Any]:
-    cards = card_of(pair.baseline), card_of(pair.target)
-    own = evidence.board_ceilings(pair.baseline), evidence.board_ceilings(pair.target)
+    facts = evidence.read(pair.baseline), evidence.read(pair.target)
+    cards = facts[0].card, facts[1].card
+    own = facts[0].board_ceilings(), facts[1].board_ceilings()
     ceilings = _ceilings(cards, own, pair)
     found_ops = _ops(pair.baseline), _ops(pair.target)
     ops = found_ops[0][0], found_ops[1][0]
@@ -131,9 +132,9 @@ def _explained(
     expected = pair.expected.as_dict()
     expected["roofline"] = roofline_ratio(*floors)
     expected["roofline_of"] = ("operations" if _both(ops) else "stages") if expected["roofline"] else None
-    expected |= _beside_theory(pair, cards, own, ops)
+    expected |= _beside_theory(pair, facts, own, ops)
     labels = labels_of(pair)
-    read = _evidence(pair, labels, ops, differing, stages)
+    read = _evidence(pair, facts, labels, ops, differing, stages)
     causes = findings(read)
     said = assumptions(left, right, [pair])
     said += [note for _, note in found_ops if note]
@@ -170,7 +171,7 @@ def _explained(
         "conditions": _conditions(pair),
         "stages": stages,
         "op_diff": _op_rows(differing),
-        "environment": _environment(pair),
+        "environment": _environment(pair, facts),
         "n": {
             "baseline": pair.ratio.n_baseline, "target": pair.ratio.n_target, "boards": boards_of(pair),
             "baseline_processes": pair.ratio.processes_baseline, "target_processes": pair.ratio.processes_target,
@@ -180,13 +181,13 @@ def _explained(
 
 
 def _evidence(
-    pair: Compared, labels: tuple[str, str], ops: tuple[pd.DataFrame | None, pd.DataFrame | None],
+    pair: Compared, facts: tuple[evidence.Facts, evidence.Facts], labels: tuple[str, str],
+    ops: tuple[pd.DataFrame | None, pd.DataFrame | None],
     differing: pd.DataFrame | None, stages: Sequence[Mapping[str, Any]],
 ) -> Evidence:
     """Everything that the rules read, the factors among it."""
     sides = [
-        evidence.side(cell, label, table)
-        for cell, label, table in zip((pair.baseline, pair.target), labels, ops, strict=True)
+        evidence.side(found, label, table) for found, label, table in zip(facts, labels, ops, strict=True)
     ]
     lone = None
     if evidence.same_machine(*sides):
@@ -197,7 +198,7 @@ def _evidence(
     return Evidence(
         sides[0], sides[1], pair.ratio.value, pair.verdict.name, pair.verdict.reason, pair.expected.verdict_ratios,
         factors(
-            _work_rows(differing, stages, limit), *evidence.machines(pair, ops), pair.ratio.value,
+            _work_rows(differing, stages, limit), *evidence.machines(facts, ops), pair.ratio.value,
             log_ratio_draws(*by_process), limit,
         ),
         differing, tuple(evidence.ablations(pair)), tuple(evidence.trials(pair, ops)), lone[0] if lone else None,
@@ -369,12 +370,12 @@ def _ceilings(
 
 
 def _beside_theory(
-    pair: Compared, cards: tuple[Gpu | None, Gpu | None], own: tuple[Measured, Measured],
+    pair: Compared, facts: tuple[evidence.Facts, evidence.Facts], own: tuple[Measured, Measured],
     ops: tuple[pd.DataFrame | None, pd.DataFrame | None],
 ) -> dict[str, Any]:
     """What stands beside the data sheets: the recorded clock, ceilings of these two boards, classic estimates."""
     cells = pair.baseline, pair.target
-    shares = [share.value if share else None for share in map(evidence.clock_share, cells)]
+    shares = [share.value if share else None for share in (side.clock_share for side in facts)]
     at_clock = None
     if pair.expected.executed_precision and shares[0] and shares[1]:
         at_clock = pair.expected.executed_precision * shares[1] / shares[0]
@@ -395,7 +396,9 @@ def _beside_theory(
              "ratio": own[1][metric, precision].value / own[0][metric, precision].value}
             for metric, precision in sorted(set(own[0]) & set(own[1]))
         ],
-        "classic": [dataclasses.asdict(estimate) for estimate in classic_estimates(*cards)],
+        "classic": [
+            dataclasses.asdict(estimate) for estimate in classic_estimates(facts[0].card, facts[1].card)
+        ],
     }
 
 
@@ -520,18 +523,13 @@ def _norm(table: pd.DataFrame | None, pair: Compared) -> Norm | None:
 # --- beside the ratio ------------------------------------------------------------------------------------------------
 
 
-def _environment(pair: Compared) -> list[dict[str, Any]]:
+def _environment(pair: Compared, facts: tuple[evidence.Facts, evidence.Facts]) -> list[dict[str, Any]]:
     """Recorded facts of both runs side by side; `differs` is None where a side does not know its own."""
-    from core.store import queries
-
-    headers = [
-        json_value(records(queries.run_header(cell.side.store, cell.run_id)))[0]
-        for cell in (pair.baseline, pair.target)
-    ]
+    headers = facts[0].run, facts[1].run
     rows = [(name, headers[0].get(name), headers[1].get(name)) for name in _ENVIRONMENT]
     one, other = setting_dict(pair.baseline.first), setting_dict(pair.target.first)
     rows += [(name, one[name], other[name]) for name in one]
-    for name, first, second in _telemetry(pair):
+    for name, first, second in _telemetry(facts):
         rows.append((name, first, second))
     return [
         {"name": name, "baseline": first, "target": second,
@@ -540,15 +538,11 @@ def _environment(pair: Compared) -> list[dict[str, Any]]:
     ]
 
 
-def _telemetry(pair: Compared) -> list[tuple[str, float | None, float | None]]:
+def _telemetry(facts: tuple[evidence.Facts, evidence.Facts]) -> list[tuple[str, float | None, float | None]]:
     """Medians of the clock, power and temperature seen during the timed repetitions."""
-    from core.store import queries
-
-    sides = [
-        queries.samples(cell.side.store, cell.run_id, cell.seqs) for cell in (pair.baseline, pair.target)
-    ]
+    first, second = (side.samples for side in facts)
     return [
-        (f"{name} while timed", _middle(sides[0][name]), _middle(sides[1][name]))
+        (f"{name} while timed", _middle(first[name]), _middle(second[name]))
         for name in ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c")
     ]
 
