@@ -18,7 +18,7 @@ from pages.parts import choose, shell, show, stored, view
 shell.start("Predict")
 
 
-@st.cache_data(max_entries=40, show_spinner=False)
+@st.cache_data(max_entries=40, show_spinner="Predicting")
 def predicted(data_version: int, source: str, target: str, filters: Filters, price: float | None) -> dict[str, Any]:
     return answers.predict(stored.store(), source, target, filters, price_per_hour=price)
 
@@ -124,7 +124,7 @@ if totals["by_stage"]:
         predict_tables.stage_rows(answer),
         *predict_tables.side_names(answer),
         finding,
-        "kernel time of one forward pass; pale measured, full predicted; at the right predicted over measured",
+        "kernel time of one forward pass; pale or hollow measured, full predicted; at the right their ratio",
         table=partial(predict_tables.stage_rows, answer),
         alt=finding,
         key="stages",

@@ -24,7 +24,7 @@ def options_chart(
         frame[place] = frame[column].astype(float) / units.TIME_UNITS_MS[unit]
     frame["y"] = [float(place) for place in range(len(frame))]
     frame["said"] = frame["name"] + ": " + frame["text"] + ", predicted"
-    domain = parts.domain_with_room(parts.values_of(frame, "low", "high"), left=0.04, right=0.3)
+    domain = parts.domain_with_room(parts.values_of(frame, "low", "high"), left=0.04, right=0.32)
     names = list(frame["name"])
     colour = theme.gpu_colour(gpu_key, mode)
     base = alt.Chart(frame)

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 Features = dict[str, np.ndarray]
+_ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,19 @@ class Trees:
         if not self.names:  # no tree ever split
             return np.full(len(next(iter(features.values()))), float(self.value[:, 0].sum()))
         table = np.stack([np.asarray(features[name], dtype=np.float32) for name in self.names], axis=1)
-        rows = np.arange(len(table))
-        total = np.zeros(len(table))
         depth = int(np.log2(self.feature.shape[1] + 1))
-        for feature, threshold, value in zip(self.feature, self.threshold, self.value, strict=True):
-            node = np.zeros(len(table), dtype=np.int64)
+        number = np.arange(len(self.feature))[:, None]
+        total = np.empty(len(table))
+        # All trees at once, on so many rows that the arrays stay small.
+        for start in range(0, len(table), _ROWS_AT_ONCE):
+            part = table[start : start + _ROWS_AT_ONCE]
+            rows = np.arange(len(part))[None, :]
+            node = np.zeros((len(self.feature), len(part)), dtype=np.int64)
             for _ in range(depth - 1):
-                split = feature[node]
-                right = table[rows, np.maximum(split, 0)] > threshold[node]
+                split = self.feature[number, node]
+                right = part[rows, np.maximum(split, 0)] > self.threshold[number, node]
                 node = np.where(split >= 0, 2 * node + 1 + right, node)
-            total += value[node]
+            total[start : start + len(part)] = self.value[number, node].sum(axis=0)
         return total
 
     def table(self, model: str) -> pd.DataFrame:

@@ -288,12 +288,12 @@ def work_table(ops: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
     """
     calls = calls_of(ops)
     columns = {
-        name: ops[name] if name in ops else pd.Series([None] * len(ops), index=ops.index, dtype=object)
+        name: ops[name].tolist() if name in ops else [None] * len(ops)
         for name in ("op", "shapes", "dtype", "flops", "bytes", "scalars")
     }
     rows, precisions = [], []
     for place in range(len(ops)):
-        op, shapes, dtype, flops, bytes_, scalars = (columns[name].iloc[place] for name in columns)
+        op, shapes, dtype, flops, bytes_, scalars = (column[place] for column in columns.values())
         if not isinstance(op, str) or not op:
             raise UserError(f"row {place} has no operation name", 'an ATen name such as "aten::addmm"', "")
         precision = precision_of(dtype)

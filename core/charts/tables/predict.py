@@ -22,11 +22,6 @@ CLASS_WORDS = {
 }  # fmt: skip
 
 
-def _time(row: Answer, unit: str) -> str:
-    band = units.time_interval_ms(row["low_ms"], row["high_ms"], unit)
-    return f"{units.time_ms(row['predicted_ms'], unit)} ({band})"
-
-
 def option_rows(answer: Answer) -> pd.DataFrame:
     """The work itself and what would change it, for `predict.options_chart`; what does not fit is left out."""
     asked = {
@@ -40,7 +35,7 @@ def option_rows(answer: Answer) -> pd.DataFrame:
     ]
     rows = pd.DataFrame([asked, *others])
     unit = units.time_unit(list(rows["predicted_ms"]))
-    rows["text"] = [_time(row, unit) for row in records(rows)]
+    rows["text"] = [units.time_ms(value, unit) for value in rows["predicted_ms"]]
     return rows
 
 
