@@ -62,7 +62,9 @@ def test_it_does_the_work_of_cotracker3_offline_stage_by_stage(founding: WorkCou
     assert tflop["correlation_encoder"] == pytest.approx(0.39, rel=0.02)  # corr_mlp
     assert founding.coverage == 1
     assert {stage.name: stage.calls for stage in founding.stages}["correlation_encoder"] == 16
-    assert founding.launches < 4565
+    # and with fewer launches and bytes than core.measure.cost counts on the official model (commit 82e02e8)
+    assert founding.launches < 1489
+    assert founding.bytes < 84.5e9
 
 
 @pytest.mark.parametrize(("points", "official_tflop"), [(64, 1.60), (1024, 7.65), (2500, 16.95)])

@@ -140,7 +140,8 @@ GATHERS = _names("gather index_select index embedding take take_along_dim")
 _WHOLE_COPIES = _names("clone _to_copy contiguous to reshape reshape_as flatten type_as")
 _JOINS = frozenset(["cat", "concat", "stack"])
 _FILLS = _names(
-    "fill zero zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange linspace eye"
+    "fill zero zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange linspace eye "
+    "rand randn randint randperm bernoulli normal uniform"
 )
 _OTHER_MOVES = _names(
     "copy repeat constant_pad_nd pad reflection_pad1d reflection_pad2d replication_pad2d replication_pad3d "
