@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from core.errors import UserError
 from core.measure import cost
 from core.measure.cost import OpWork, WorkCount, count, count_tracker, op_work
 from core.measure.op_formulas import MAYBE_VIEWS, NOTHING, UNKNOWN, base_name
+from core.records import Cell, read_run_file
 from core.trackers import registry
 from core.trackers.local4d import build
 
 torch.set_num_threads(2)
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def counted(function: Any, *arguments: torch.Tensor) -> WorkCount:
@@ -227,10 +230,10 @@ def test_peak_memory_follows_what_is_alive() -> None:
 @pytest.fixture(scope="module")
 def founding() -> dict[str, WorkCount]:
     result = {}
-    started = time.monotonic()
+    started = time.process_time()  # other programs on this machine do not count
     for variant in ("small", "base"):
         result[variant] = count_tracker(registry.work_key(f"local4d:{variant}", 47, 256, 256, 256))
-    assert time.monotonic() - started < 30
+    assert time.process_time() - started < 30
     return result
 
 
@@ -250,6 +253,23 @@ def test_the_stage_split_is_that_of_locotrack(founding: dict[str, WorkCount]) ->
     tflop = {stage.name: stage.flops / 1e12 for stage in with_64_points.stages}
     assert with_64_points.flops / 1e12 == pytest.approx(1.18, rel=0.1)
     assert tflop["transformer"] == pytest.approx(0.14, rel=0.1)
+
+
+@pytest.mark.parametrize("variant", ["small", "base"])
+def test_counted_peak_memory_is_the_greater_part_of_what_the_h200_measured(
+    founding: dict[str, WorkCount], variant: str
+) -> None:
+    work = registry.work_key(f"local4d:{variant}", 47, 256, 256, 256)
+    measured = [
+        line.record.peak_bytes
+        for path in sorted((ROOT / "core" / "reference" / "runs").glob("h200-centre*.jsonl.gz"))
+        for line in read_run_file(path).lines
+        if isinstance(line.record, Cell) and line.record.workload.work == work
+        and line.record.workload.setting.precision == "fp32" and line.record.peak_bytes is not None
+    ]
+    assert measured
+    # the rest is what the allocator rounds up and kernels take as workspace
+    assert all(0.9 * peak < founding[variant].peak_bytes <= peak for peak in measured)
 
 
 def test_stages_and_ops_sum_to_the_total(founding: dict[str, WorkCount]) -> None:
