@@ -255,7 +255,11 @@ def ablations(pair: Compared) -> list[Ablation]:
         {(item[0].run_id, item[0].setting_key), (item[1].run_id, item[1].setting_key)} != compared,
         not item[0].boards <= set(sides), item[2],
     ))
-    kept = found[:MOST_ABLATIONS]
+    # A run that is in both stores (a file on each side) counts once.
+    once: dict[tuple[str, ...], tuple[Cell, Cell, str, str, str]] = {}
+    for item in found:
+        once.setdefault(tuple(text for cell in item[:2] for text in (cell.run_id, cell.setting_key)), item)
+    kept = list(once.values())[:MOST_ABLATIONS]
     samples = wall_ms_by_process({id(cell): cell for item in kept for cell in item[:2]}.values())
     return [_ablation(*item, samples, sides, compared) for item in kept]
 

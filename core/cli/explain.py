@@ -234,7 +234,7 @@ def _show_ladder(rungs: list[dict[str, Any]]) -> None:
         for rung in rungs[:LADDER_SHOWN]
     ]
     print("\nablations of this work: one setting changed on one board")
-    print(table(["setting", "slower", "faster", "ratio", "interval", "board"], rows, right=(3,)))
+    print(table(["setting", "with", "against", "takes", "interval", "board"], rows, right=(3,)))
 
 
 def _show_stages(stages: list[dict[str, Any]]) -> None:

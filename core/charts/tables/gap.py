@@ -336,8 +336,8 @@ def ladder_table(answer: Answer) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "setting": rung["setting"], "slower": rung["with"], "faster": rung["without"],
-                "ratio": units.ratio(rung["ratio"]), "interval": units.ratio_interval(rung["low"], rung["high"]),
+                "setting": rung["setting"], "with": rung["with"], "against": rung["without"],
+                "takes": units.ratio(rung["ratio"]), "interval": units.ratio_interval(rung["low"], rung["high"]),
                 "board": rung["gpu"], "of this gap": "yes" if rung["on_side"] else "no", "outputs": rung["outputs"],
             }
             for rung in answer["ladder"]
