@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -71,8 +73,13 @@ def read(given: Given, interview: Interview) -> Reading:
                          free=True)
     attach = interview.ask("attach", "Which run does it belong to? A run id, or RUN_ID:LINE for one of its cells.",
                            default="none", free=True)
-    inside = [event for event in kernels if _window_of(event, windows) is not None]
-    busy = [_union_us((e.start_us, e.end_us) for e in inside if _window_of(e, windows) == w) for w in windows]
+    by_window: list[list[_Event]] = [[] for _ in windows]
+    for event in kernels:
+        place = _window_of(event, windows)
+        if place is not None:
+            by_window[place].append(event)
+    inside = [event for part in by_window for event in part]
+    busy = [_union_us((event.start_us, event.end_us) for event in part) for part in by_window]
     walls_ms = tuple((end - start) / 1e3 for start, end in windows)
     share = sum(busy) / sum(end - start for start, end in windows)
     reading.said.append(f"{len(kernels)} kernels, {len(copies)} copies and {len(calls)} runtime calls on one GPU.")
@@ -182,9 +189,10 @@ def _disjoint(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
     return made[:10_000]
 
 
-def _window_of(event: _Event, windows: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+def _window_of(event: _Event, windows: Sequence[tuple[float, float]]) -> int | None:
+    """The number of the window in which an event starts."""
     place = bisect.bisect_right(windows, (event.start_us, float("inf"))) - 1
-    return windows[place] if place >= 0 and event.start_us <= windows[place][1] else None
+    return place if place >= 0 and event.start_us <= windows[place][1] else None
 
 
 def _union_us(spans: Iterable[tuple[float, float]]) -> float:
@@ -203,33 +211,41 @@ def _op_table(
     passes = len(windows)
     launched = {event.correlation: event for event in calls if event.correlation is not None}
     by_thread, by_id = _outermost(ops)
-    rows = []
+    # Summed by what an operation is and which kernel ran, so that records are made once for each and not per launch.
+    sums: dict[tuple[_Key, str], list[float]] = {}
     for kernel in kernels:
         call = launched.get(kernel.correlation)
         top = _enclosing(by_thread.get(call.thread, ((), ())), call.start_us) if call is not None else None
         if top is None:
             top = by_id.get(kernel.external_id)
-        duration_ms = (kernel.end_us - kernel.start_us) / 1e3
-        name = short_name(kernel.name)
-        if top is None:
-            rows.append(Op(op="(no operation)", stage="trace", device_ms=duration_ms, kernels=(name,), launches=1,
-                           calls=0))
-        else:
-            rows.append(Op(op=top.name[:200], stage="trace", shapes=_shapes(top.args), dtypes=_words(top.args),
-                           device_ms=duration_ms, kernels=(name,), launches=1, calls=0))
-    calls_of: Counter[str] = Counter()
+        total = sums.setdefault((_key(top), kernel.name), [0.0, 0])
+        total[0] += (kernel.end_us - kernel.start_us) / 1e3
+        total[1] += 1
+    calls_of: Counter[_Key] = Counter()
     for _, tops in by_thread.values():
-        for top in (top for top in tops if _window_of(top, windows) is not None):
-            calls_of[Op(op=top.name[:200], stage="trace", shapes=_shapes(top.args), dtypes=_words(top.args)).key()] += 1
-    made = []
-    for op in as_table(rows):
-        calls_here = calls_of.get(op.key(), op.launches or 1)
-        made.append(Op(
-            op.op, op.stage, op.shapes, op.dtypes, calls=max(1, round(calls_here / passes)),
-            device_ms=(op.device_ms or 0.0) / passes, kernels=op.kernels,
-            launches=max(1, round((op.launches or 0) / passes)),
-        ))
-    return tuple(made)
+        calls_of.update(_key(top) for top in tops if _window_of(top, windows) is not None)
+    rows: dict[_Key, Op] = {}
+    for (key, name), (time_ms, launches) in sums.items():
+        names = (*(rows[key].kernels if key in rows else ()), short_name(name))[:50]
+        rows[key] = Op(
+            op=key[0], stage="trace", shapes=_shapes(key[1]), dtypes=_words(key[2]), kernels=names,
+            calls=max(1, round(calls_of.get(key, 0) / passes)),
+            device_ms=time_ms / passes + ((rows[key].device_ms or 0.0) if key in rows else 0.0),
+            launches=int(launches) + ((rows[key].launches or 0) if key in rows else 0),
+        )
+    return as_table(dataclasses.replace(op, launches=max(1, round((op.launches or 0) / passes)))
+                    for op in rows.values())
+
+
+_Key = tuple[str, str, str]
+"""Name, input dims and input types of an operation, the last two as the JSON text that the trace has."""
+
+
+def _key(op: _Event | None) -> _Key:
+    if op is None:
+        return "(no operation)", "null", "null"
+    dims = op.args.get("Input Dims", op.args.get("Input dims"))
+    return op.name[:200], json.dumps(dims), json.dumps(op.args.get("Input type"))
 
 
 _Thread = tuple[Sequence[float], Sequence[_Event]]
@@ -254,18 +270,18 @@ def _enclosing(thread: _Thread, at_us: float) -> _Event | None:
     return tops[place] if place >= 0 and at_us <= tops[place].end_us else None
 
 
-def _shapes(args: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
-    dims = args.get("Input Dims", args.get("Input dims"))
+def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
+    dims = json.loads(text)
     if not isinstance(dims, list):
         return ()
     return tuple(
-        tuple(dim for dim in shape) for shape in dims[:20]
+        tuple(shape) for shape in dims[:20]
         if isinstance(shape, list) and all(isinstance(dim, int) and 0 <= dim < 2**53 for dim in shape)
     )
 
 
-def _words(args: dict[str, Any]) -> tuple[str, ...]:
-    types = args.get("Input type")
+def _words(text: str) -> tuple[str, ...]:
+    types = json.loads(text)
     return tuple(str(word)[:60] for word in types[:20] if word) if isinstance(types, list) else ()
 
 
@@ -274,7 +290,7 @@ def _dtype(ops: list[_Event]) -> str | None:
     kinds: Counter[str] = Counter()
     for op in ops:
         if re.search(r"conv|mm|linear|matmul|attention", op.name):
-            kinds.update(word for word in _words(op.args)[:1])
+            kinds.update(word for word in _words(json.dumps(op.args.get("Input type")))[:1])
     word = kinds.most_common(1)[0][0] if kinds else ""
     return {"c10::Half": "float16", "c10::BFloat16": "bfloat16", "float": "float", "double": "double"}.get(word)
 
