@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 from pathlib import Path
 
@@ -97,7 +98,31 @@ def test_every_shipped_pass_lies_as_near_its_prediction_as_a_plan_says() -> None
         for line in run.lines:
             if isinstance(line.record, Cell) and line.record.status == "ok":
                 workload = line.record.workload
-                predicted_s = rate.pass_s(registry.estimate(workload.work), workload.setting.precision)
+                estimate = registry.estimate(workload.work)
+                if estimate is None or workload.setting.handicap:
+                    continue  # official models have no formulas, and a plan knows nothing of handicaps
+                predicted_s = rate.pass_s(estimate, workload.setting.precision)
                 assert predicted_s is not None
                 ratio = statistics.median(line.record.wall_ms) / 1e3 / predicted_s
                 assert 1 / plan.ROUGH_FACTOR < ratio < plan.ROUGH_FACTOR, workload.key()
+
+
+def test_the_shipped_official_models_name_the_commit_that_ran_and_are_no_stand_ins() -> None:
+    cells = [line.record for run in loaded() for line in run.lines if isinstance(line.record, Cell)]
+    official = {cell.workload.work.selector: cell.workload.work for cell in cells
+                if cell.workload.work.implementation == "official"}
+    assert set(official) >= {"locotrack:base", "cotracker3:offline", "tapir:tapir", "tapnext:clip"}
+    for work in official.values():
+        assert re.fullmatch(r"[0-9a-f]{12}", work.revision), work.revision  # unchanged code of that commit
+        assert work.weights == "random"
+        ok = {cell.workload.setting.precision for cell in cells if cell.workload.work == work and cell.status == "ok"}
+        assert ok == set(PRECISIONS)
+
+
+def test_the_ladder_of_handicaps_is_complete_for_the_built_in_and_the_official_tracker() -> None:
+    (ladder,) = [run for run in loaded() if run.header is not None and run.header.label == "founding ladder"]
+    cells = [line.record for line in ladder.lines if isinstance(line.record, Cell)]
+    for selector in ("local4d:base", "locotrack:base"):
+        done = {cell.workload.setting.key() for cell in cells
+                if cell.workload.work.selector == selector and cell.status == "ok"}
+        assert done == {setting.key() for setting in plan.FOUNDING_LADDER}
