@@ -7,6 +7,7 @@ import streamlit as st
 from core import units
 from core.answers import sentences
 from core.answers.overview import FOUNDING_PAIR, FOUNDING_PRECISION
+from core.answers.terms import help_for
 from core.answers.two import explain_two
 from core.charts import gap, overview
 from core.charts.tables import cells as cells_tables
@@ -14,7 +15,7 @@ from core.charts.tables import gap as gap_tables
 from core.charts.tables import sweep as sweep_tables
 from core.gpus import PRECISIONS
 from core.store import jobs
-from pages.parts import planned, shell, show, stored, view
+from pages.parts import machine, planned, shell, show, stored, view
 
 shell.start("Overview")
 
@@ -31,7 +32,11 @@ with right:
     target = view.text("Target: GPU = figure", FOUNDING_PAIR[1], key="target")
 with third:
     precision = view.choice(
-        "Precision, as stated", [*PRECISIONS, "not stated"], key="precision", default=FOUNDING_PRECISION
+        "Precision, as stated",
+        [*PRECISIONS, "not stated"],
+        key="precision",
+        default=FOUNDING_PRECISION,
+        help=" ".join(f"{name}: {help_for(name)}" for name in ("fp32", "default", "tf32", "fp16")),
     )
 
 # Ask.
@@ -44,9 +49,9 @@ if answer is not None:
         numbers, picture = st.columns([3, 9], gap="medium")
         with numbers:
             expected = answer["expected"]
-            st.metric("Reported ratio", units.ratio(ratio), help="Baseline time over target time, as reported.")
-            st.metric("Memory bandwidth", units.ratio(expected["bandwidth"]), help="Data sheets, target over baseline.")
-            st.metric("FP32 arithmetic", units.ratio(expected["fp32"]), help="Data sheets, target over baseline.")
+            st.metric("Reported ratio", units.ratio(ratio), help=help_for("baseline"))
+            st.metric("Memory bandwidth", units.ratio(expected["bandwidth"]), help=help_for("memory bandwidth"))
+            st.metric("FP32 arithmetic", units.ratio(expected["fp32"]), help=help_for("arithmetic peak"))
             if answer["norm"]:
                 st.metric(
                     "Largest healthy operation",
@@ -84,7 +89,9 @@ covered = stored.coverage()
 
 def measure() -> None:
     """Start the quick sweep and go to where it can be watched."""
-    st.session_state["started"] = jobs.start_sweep(["--preset", "quick"], stored.runs_folder())
+    started = show.asked(jobs.start_sweep, ["--preset", "quick"], stored.runs_folder())
+    if started is not None:
+        st.session_state["started"] = started
 
 
 st.subheader("What is measured here", anchor=False)
@@ -96,14 +103,14 @@ if "started" in st.session_state:
     st.switch_page(shell.page_of("Sweep"), query_params={"run": st.session_state.pop("started")})
 
 cells = cells_tables.coverage_cells(covered)
-if len(cells):
+if covered["gpus"]:
     finding = cells_tables.coverage_finding(covered)
     show.chart(
         overview.coverage_map,
         cells,
         finding,
-        "numbers count cells, one per precision and setting",
-        table=lambda: cells,
+        cells_tables.coverage_conditions(covered, cells),
+        table=partial(cells_tables.coverage_table, covered),
         alt=finding,
         key="coverage",
     )
@@ -124,3 +131,5 @@ if theirs.open:
     with theirs:
         show.note("Reported: figures that others published, as their sources state them. Nothing here measured them.")
         show.dataframe(cells_tables.reported_table(stored.reported()), alt="Reported figures")
+
+machine.checked()

@@ -25,6 +25,10 @@ from pages.parts.show import plain
 
 ROOT = Path(__file__).resolve().parent.parent
 OPEN = Callable[..., AppTest]
+DOCTOR = [
+    {"name": "torch", "status": "ok", "found": "torch 2.13", "why": "Trackers run in it.", "fix": "Nothing."},
+    {"name": "driver", "status": "warn", "found": "no driver", "why": "No GPU without it.", "fix": "Install one."},
+]
 
 
 @pytest.fixture
@@ -36,6 +40,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunsFolder
     reference.mkdir()
     monkeypatch.setattr("core.store.store.reference_root", lambda: reference)
     monkeypatch.setattr("pages.parts.planned.gpus", list)
+    monkeypatch.setattr("pages.parts.machine.doctor.checks", lambda **options: DOCTOR)
+    monkeypatch.setattr("pages.parts.machine.START_AFTER_S", 0.0)
     st.cache_data.clear()
     st.cache_resource.clear()
     opened: list[Any] = []
@@ -119,6 +125,7 @@ def test_an_empty_database_says_what_to_do_next(visit: OPEN, page: str) -> None:
         "Overview": "Nothing is measured yet",
         "Speedup": "Nothing is measured here yet",
         "Gap": "Nothing is measured here yet, so there is no gap to explain",
+        "Predict": "there is nothing to predict from",
         "Sweep": "No sweep has run here yet",
         "Data": "No runs are stored yet",
         "GPUs": "bandwidth",
@@ -132,9 +139,8 @@ def test_a_page_shows_two_gpus_without_an_exception(visit: OPEN, runs: RunsFolde
     two_gpus(runs)
     app = visit(page)
     assert page_info(page).question in said(app)
-    assert (
-        len(charts(app)) == {"Overview": 2, "Speedup": 2, "Gap": 3, "Sweep": 2, "Data": 0, "GPUs": 1, "Method": 0}[page]
-    )
+    least = {"Overview": 2, "Speedup": 2, "Gap": 2, "Predict": 0, "Sweep": 2, "Data": 0, "GPUs": 2, "Method": 0}
+    assert len(charts(app)) >= least[page]
 
 
 # --- results ---------------------------------------------------------------------------------------------------------

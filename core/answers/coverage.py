@@ -23,7 +23,8 @@ _SIZE_FIELDS = ("frames", "height", "width", "points", "batch")
 
 def coverage(store: Store) -> dict[str, Any]:
     """`table`: one row per GPU, workload and origin with the number of `cells` (settings with an ok cell), `failed`
-    (settings without one), `precisions`, `runs`; `gpus`, `workloads` in display order; `headline`.
+    (settings without one), `precisions`, `runs`; `gpus`, `workloads` in display order; `quarantined`: cell lines that
+    are kept but do not count; `headline`.
 
     Reported figures have rows of their own (origin reported), their `workload` being what the source states. Tasks of
     other programs' files come behind the trackers' work and are counted apart.
@@ -39,7 +40,7 @@ def coverage(store: Store) -> dict[str, Any]:
     return json_value({
         "table": rows, "gpus": gpus,
         "workloads": [{"work_key": key, "workload": text} for key, text in workloads.items()],
-        "headline": _headline(gpus, measured, rows),
+        "quarantined": int(queries.quarantine(store)["cells"].sum()), "headline": _headline(gpus, measured, rows),
     })
 
 

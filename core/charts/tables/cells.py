@@ -163,11 +163,15 @@ PUBLISHED = "published · figures"
 def coverage_cells(answer: Answer) -> pd.DataFrame:
     """Dots of a coverage answer for `overview.coverage_map`: cards by cells, works by cards, published figures last.
 
-    The works that most cards share, and of the cards that only others measured those with most figures; `rest` of
-    both is told by `coverage_conditions`. Columns: label, gpu_key, workload, cells, precisions, origin.
+    The works that most cards share, and of the cards that only others measured those with most figures.
+    Tasks of other programs' files only where there is nothing else. Columns: label, gpu_key, workload, cells,
+    precisions, origin.
     """
     columns = ["label", "gpu_key", "workload", "cells", "precisions", "origin"]
-    frame = pd.DataFrame([row for row in answer["table"] if row["cells"]], columns=columns)
+    rows = [row for row in answer["table"] if row["cells"]]
+    if any(row["origin"] != "reported" and row.get("implementation") != FOREIGN for row in rows):
+        rows = [row for row in rows if row.get("implementation") != FOREIGN]
+    frame = pd.DataFrame(rows, columns=columns)
     frame["workload"] = frame["workload"].str.replace(", ", " · ").str.replace(" of ", " · ")
     reported = frame["origin"] == "reported"
     works = list(dict.fromkeys(frame.loc[~reported, "workload"]))[:MOST_WORKLOADS]
@@ -178,13 +182,14 @@ def coverage_cells(answer: Answer) -> pd.DataFrame:
         gpu_key=("gpu_key", "first"), cells=("cells", "sum"), precisions=("precisions", "max")
     )
     own = [gpu["label"] for gpu in answer["gpus"]]
-    others = found[~found["label"].isin(own)].groupby("label")["cells"].sum().sort_values(ascending=False, kind="stable")
-    order = {label: place for place, label in enumerate([*own, *others.index[:MOST_REPORTED]])}
+    others = found[~found["label"].isin(own)].groupby("label")["cells"].sum()
+    most = others.sort_values(ascending=False, kind="stable").index[:MOST_REPORTED]
+    order = {label: place for place, label in enumerate([*own, *most])}
     places = {name: place for place, name in enumerate([*works, PUBLISHED])}
     found = found[found["label"].isin(order)]
     return found.assign(row=found["label"].map(order), column=found["workload"].map(places)).sort_values(
         ["row", "column"], kind="stable"
-    )[columns].reset_index(drop=True)  # fmt: skip
+    )[columns].reset_index(drop=True)
 
 
 ORIGIN_LOOKS = {
