@@ -321,6 +321,10 @@ def test_a_database_gives_its_runs_and_what_is_known_changes_nothing(
         assert len(queries.cells(store)) == 2
         assert len(queries.ceilings(store)) == 1
         assert queries.problems(store).empty
+        again = preview(data, "results.duckdb", store)
+        assert again.already_known
+        assert again.imported is not None
+        assert again.imported.said[-1] == "1 of 1 runs are here already."
     undo(runs, upload.upload_id)
     with open_reading(database, reference=reference) as store:
         assert queries.runs(store)["run_id"].tolist() == [RUN]

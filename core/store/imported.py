@@ -25,6 +25,9 @@ IMPORT_VERSION = 1
 DATABASE = "database"
 """Format of another machine's results.duckdb (core.store.importers.database)."""
 
+COPY = "copy-"
+"""What the id of a copied run starts with; the run's own id follows (view `known_run`)."""
+
 _FOLDER = ".lines"
 
 

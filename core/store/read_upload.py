@@ -126,7 +126,8 @@ def examine(path: str, request: dict[str, Any]) -> dict[str, Any]:
     except _RefusedError as error:
         return {"refused": list(error.args)}
     except MemoryError:
-        return {"refused": ["reading it takes too much memory", "a smaller file"]}
+        return {"refused": ["reading it takes too much memory", "a smaller file",
+                            "split it; of a trace, profile fewer steps"]}
     return look(path, limits) if found is None else found
 
 

@@ -15,7 +15,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -210,8 +210,13 @@ def _foreign(
     found_runs = tuple(_found_run(run_id, run) for run_id, run in found["runs"].items())
     active = active_uploads(Journal(store.runs.journal).entries()) if store is not None and store.runs else {}
     known = upload_id in active
-    if about.format == imported.DATABASE:
+    if about.format == imported.DATABASE and store is not None:
         found_runs, known = _compare(found_runs, found["keys"], store)
+        stored = set(queries.runs(store)["run_id"])
+        here = sum(run.run_id.removeprefix(imported.COPY) in stored for run in found_runs)
+        if here:
+            about = replace(about, said=(*about.said, f"{here} of {len(found_runs)} runs are here already."))
+        known = known or here == len(found_runs)
     return Preview(
         upload_id, name, size, found_runs, found["lines"], 0,
         tuple(FoundProblem(*item) for item in found["import"]["problems"]), None, found["complete_bytes"], known,
