@@ -52,7 +52,8 @@ def show_cause(cause: dict[str, str]) -> None:
         badge = {"proved": "green", "observed": "blue", "possible": "gray"}[cause["evidence"]]
         title = f"**{show.plain(cause['cause'])}**: {show.plain(cause['size'])}"
         st.markdown(f":{badge}-badge[{cause['grade']}] {title}", help=show.plain(cause["detail"]))
-        st.caption(f"{show.plain('Fix: ' + cause['fix'])} {show.plain(cause['measurement'])}: `{cause['command']}`")
+        fix, measurement = show.plain(f"Fix: {cause['fix']}"), show.plain(cause["measurement"])
+        st.markdown(f":small[{fix} {measurement}: `{cause['command']}`]")
 
 
 sides = with_precision(baseline, baseline_precision), with_precision(target, target_precision)
@@ -163,6 +164,17 @@ if answer["stages"]:
 with st.expander(gap_tables.op_label(answer), key="ops", on_change="rerun", type="compact") as box:
     if box.open:
         show.note(gap_tables.op_note(answer))
+    if box.open and len(gap_tables.op_steps(answer)):
+        finding = gap_tables.op_finding(answer)
+        show.chart(
+            gap.lost_time,
+            gap_tables.op_steps(answer),
+            finding,
+            gap_tables.explained_note(answer),
+            table=partial(gap_tables.op_steps, answer),
+            alt=finding,
+            key="lost",
+        )
     if box.open and answer["op_diff"]:
         formats = {name: st.column_config.NumberColumn(format="%.3g") for name in gap_tables.OP_NUMBERS}
         show.dataframe(gap_tables.op_table(answer), alt="Operations of both sides", column_config=formats)

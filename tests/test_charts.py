@@ -264,6 +264,15 @@ FACTORS = {
 """8 x 0.5 x 1 x 3 = 12: memory stands in a line of its own."""
 
 
+LOST = {
+    "op_diff": [
+        {"op": name, "shapes": None, "stage": "encoder", "lost_ms": lost_ms}
+        for name, lost_ms in (("aten::conv2d", 8.0), ("aten::add", -2.0), ("(rest)", None))
+    ],
+    "explained_ms": {"lost_ms": 6.0, "by_roofline_ms": 1.0, "by_norm_ms": 0.0, "unexplained_ms": 5.0},
+}
+
+
 CHARTS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "norm_strip": (norm_chart, ("this gap 170x", "bandwidth 4.86x", "FP32 2.41x", "median 2.48x", "never above 15.2x")),
     "norm_strip_without_norm": (
@@ -318,6 +327,12 @@ CHARTS: dict[str, tuple[Any, tuple[str, ...]]] = {
             mode,
         ),
         ("arithmetic units", "8.00x", "0.50x", "not explained", "3.00x", "measured 12.0x"),
+    ),
+    "lost_time": (
+        lambda mode: gap.lost_time(
+            gap_tables.op_steps(LOST), gap_tables.op_finding(LOST), gap_tables.explained_note(LOST), mode
+        ),
+        ("conv2d", "8.00 ms", "add", "-2.00 ms"),
     ),
     "stage_bars": (
         lambda mode: gap.stage_chart(stage_frame(1), "T4", "A100", "The encoder", "c", mode),
@@ -605,3 +620,12 @@ def test_the_steps_of_the_factors_end_at_the_measured_ratio() -> None:
     assert "1x: memory stalls" in gap_tables.factor_conditions(FACTORS)
     assert "not assessed: L2 cache" in gap_tables.factor_conditions(FACTORS)
     assert list(gap_tables.factor_table(FACTORS)["ratio"])[-1] == "not assessed"
+
+
+def test_lost_time_steps_from_zero_to_the_whole_difference() -> None:
+    steps = gap_tables.op_steps(LOST)
+    assert list(steps["end_ms"]) == [8.0, 6.0]
+    assert gap_tables.op_finding(LOST) == "conv2d loses 8.00 ms"  # more than the whole
+    assert gap_tables.explained_note(LOST) == (
+        "Of 6.00 ms difference in kernel time 1.00 ms by the roofline and 5.00 ms by neither."
+    )

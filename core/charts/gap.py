@@ -292,6 +292,52 @@ def factor_waterfall(
     )
 
 
+def lost_time(rows: pd.DataFrame, finding: str, conditions: str, mode: Mode) -> alt.LayerChart:
+    """Lost kernel time of operations as steps from zero to the whole difference; what was gained steps back.
+
+    rows: name, stage, start_ms, end_ms, lost_ms; in the order of the steps.
+    """
+    frame = rows.reset_index(drop=True).copy()
+    unit = units.time_unit(parts.values_of(frame, "lost_ms"))
+    scale = units.TIME_UNITS_MS[unit]
+    frame["low"] = frame[["start_ms", "end_ms"]].min(axis=1) / scale
+    frame["high"] = frame[["start_ms", "end_ms"]].max(axis=1) / scale
+    frame["y"] = [float(i) for i in range(len(frame))]
+    frame["top"], frame["bottom"] = frame["y"] - 0.28, frame["y"] + 0.28
+    frame["text"] = [units.time_ms(value) for value in frame["lost_ms"]]
+    frame["said"] = frame["name"] + ", " + frame["stage"] + ": " + frame["text"]
+    frame["colour"] = [theme.stage_colour(stage, mode) for stage in frame["stage"]]
+    names = [str(name) for name in frame["name"]]
+    reach = float(frame["high"].max()) - min(float(frame["low"].min()), 0.0)
+    domain = [min(float(frame["low"].min()), 0.0), float(frame["high"].max()) + 0.18 * reach]
+    x = alt.X(
+        "low:Q",
+        title=f"{unit} of kernel time, baseline minus target",
+        scale=alt.Scale(domain=domain, nice=False),
+        axis=alt.Axis(tickCount=6, titleAnchor="start", labelExpr=parts.NUMBER),
+    )
+    base = alt.Chart(frame)
+    bars = base.mark_bar(cornerRadius=2).encode(
+        x=x,
+        x2="high:Q",
+        y=parts.row_axis(names, field="top:Q"),
+        y2="bottom:Q",
+        color=alt.Color("colour:N", scale=None),
+        description="said:N",
+        tooltip=[alt.Tooltip("said:N", title=" ")],
+    )
+    labels = [
+        mark.encode(x="high:Q", y="y:Q", text="text:N") for mark in parts.label(base, mode, 14, 600, align="left", dx=8)
+    ]
+    return theme.finish(
+        alt.layer(parts.vertical(0.0, TOKENS[mode].line, 1.5), bars, *labels),
+        mode,
+        theme.title(finding, conditions),
+        40 * len(frame) + 20,
+        names=names,
+    )
+
+
 def stage_chart(
     stages: pd.DataFrame, baseline: str, target: str, finding: str, conditions: str, mode: Mode
 ) -> alt.LayerChart:

@@ -370,6 +370,36 @@ def ladder_label(answer: Answer) -> str:
     return f"Ladder: one setting or operation changed ({number} trials)" if number else "Ladder: nothing tried yet"
 
 
+OPS_DRAWN = 10
+
+
+def op_steps(answer: Answer) -> pd.DataFrame:
+    """Operations with most lost or gained kernel time as steps of `gap.lost_time`, the rest as the last one."""
+    timed = [row for row in answer["op_diff"] if row["lost_ms"] is not None]
+    rest_ms = sum(row["lost_ms"] for row in timed[OPS_DRAWN:])
+    steps = [
+        (f"{str(row['op']).removeprefix('aten::')} {row['shapes'] or ''}".strip(), str(row["stage"]), row["lost_ms"])
+        for row in timed[:OPS_DRAWN]
+    ]
+    if len(timed) > OPS_DRAWN:
+        steps.append((f"{len(timed) - OPS_DRAWN} other rows", "other", rest_ms))
+    rows, at = [], 0.0
+    for name, stage, lost_ms in steps:
+        rows.append({"name": name, "stage": stage, "start_ms": at, "end_ms": at + lost_ms, "lost_ms": lost_ms})
+        at += lost_ms
+    return pd.DataFrame(rows, columns=["name", "stage", "start_ms", "end_ms", "lost_ms"])
+
+
+def op_finding(answer: Answer) -> str:
+    """Which operation holds most of the difference in kernel time."""
+    steps = op_steps(answer)
+    first, total_ms = steps.iloc[0], float(steps["lost_ms"].sum())
+    verb = "loses" if first["lost_ms"] > 0 else "gains"
+    told = f"{first['name']} {verb} {units.time_ms(abs(first['lost_ms']))}"
+    share = first["lost_ms"] / total_ms if total_ms else 0.0
+    return f"{told}, {units.percent(share)} of the difference" if 0 < share <= 1 else told
+
+
 def explained_note(answer: Answer) -> str:
     """How much of the operations' lost time roofline and norm explain."""
     sums = answer["explained_ms"]
