@@ -375,6 +375,7 @@ class Modelled:
             np.ones(len(rows), dtype=bool),
             *cards,
             replace(self.fit, carry=carry),
+            ~self.data.work["op_class"].isin(list(physics.MEMORY_FEATURES)).to_numpy()[rows],
         )
 
 

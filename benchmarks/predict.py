@@ -122,6 +122,7 @@ def bert_rows(path: Path) -> pd.DataFrame:
 
 def h200_cells(folder: Path) -> Iterator[tuple[str, dict[str, object], pd.DataFrame]]:
     """Newest cells of the H200 with device times per operation: run id, facts, op table."""
+    from core.answers.json_values import json_value
     from core.answers.matching import cells_of
     from core.answers.predict import timed_ops
     from core.answers.selection import Side, newest_cells, parse_selection
@@ -136,7 +137,7 @@ def h200_cells(folder: Path) -> Iterator[tuple[str, dict[str, object], pd.DataFr
             ops = timed_ops(cell)
             wall_ms = cell.middle("wall_median_ms")
             if ops is not None and wall_ms:
-                yield cell.run_id, {**cell.first, "wall_ms": wall_ms}, ops
+                yield cell.run_id, {**json_value(dict(cell.first)), "wall_ms": wall_ms}, ops
 
 
 def h200_rows(folder: Path) -> pd.DataFrame:
@@ -227,7 +228,7 @@ def report(data: making.Data, bert: Path, runs: Path) -> None:
         "SM-limited H200 from the full H200, median",
         limited["error"].median() if len(limited) else None,
         TARGETS["SM-limited"],
-        by(limited, ["work", "precision", "sm_count"]) if len(limited) else "",
+        by(limited, ["precision", "sm_count"]) if len(limited) else "",
     )
     other = h200[h200["kind"] == "precision"]
     if len(other):

@@ -27,6 +27,11 @@ _OTHER_PRECISION_LOG = 0.26  # a factor of 1.3 on both sides: no timings of anot
 # No band is narrower: a card is not timed twice alike, and a ceiling is known within some percent at best.
 LEAST_LOG = {"measured": 0.02, "left_out": 0.08}
 SPREADS = ("measured", "left_out")
+_ROOFLINE_SLACK = 0.22  # up to a factor of 1.25 the roofline is trusted
+# Fewer SMs keep each of them fuller: on 40, 66 and 108 of the 132 SMs of an H200 such operations of the trackers slow
+# down
+# by the SM ratio to the power of 0.5 (reshape) to 0.9 (div), most by 0.7 (h200-sm-limited.jsonl.gz).
+_ISSUE_POWER = 0.7
 _MODERN = 8.0  # from Ampere on FP32 products use one family of kernels
 _RESIDUAL_LIMIT = 2.3  # a residual beyond a factor of 10 is another algorithm, not an efficiency
 
@@ -40,9 +45,12 @@ class KernelModel:
     chip_log: np.ndarray  # correction of a measured chip
     spreads: Mapping[str, np.ndarray]  # kind -> log of the residual that shapes like these usually have
 
-    def kernel_ms(self, compute_log: np.ndarray | float = 0.0, memory_log: np.ndarray | float = 0.0) -> np.ndarray:
+    def kernel_ms(
+        self, compute_log: np.ndarray | float = 0.0, memory_log: np.ndarray | float = 0.0,
+        issue_ms: np.ndarray | float = 0.0,
+    ) -> np.ndarray:
         total, _ = physics.combined(self.compute_ms * np.exp(compute_log), self.memory_ms * np.exp(memory_log))
-        return np.asarray(total * np.exp(self.chip_log))
+        return np.asarray(physics.combined(total * np.exp(self.chip_log), np.asarray(issue_ms))[0])
 
     def compute_share(self) -> np.ndarray:
         return physics.combined(self.compute_ms, self.memory_ms)[1]
@@ -111,7 +119,8 @@ def predict_calls(
         kernel_model(work, source, source_precisions, coefficients),
         kernel_model(target_work, target, target_precisions, coefficients),
     )
-    return predict_modelled(work, sides, source_ms, latency, source, target, coefficients)
+    learned_less = ~work["op_class"].isin(list(physics.MEMORY_FEATURES)).to_numpy() | (source_precisions != "fp32")
+    return predict_modelled(work, sides, source_ms, latency, source, target, coefficients, learned_less)
 
 
 def predict_modelled(
@@ -122,8 +131,12 @@ def predict_modelled(
     source: Card,
     target: Card,
     coefficients: Coefficients,
+    learned_less: np.ndarray,
 ) -> Prediction:
-    """`predict_calls` from the modelled kernel times of both cards."""
+    """`predict_calls` from the modelled kernel times of both cards.
+
+    `learned_less`: rows whose efficiency no timing data show: classes without trees, and precisions other than FP32.
+    """
     on_source, on_target = sides
     floors = [physics.floors_ms(work, card, coefficients.floor_ratios) for card in (source, target)]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -134,16 +147,25 @@ def predict_modelled(
     # Behind the floor the kernel is hidden, yet it cannot be longer than what was measured.
     residual = np.clip(np.where(residual < 0, residual, residual * seen), -_RESIDUAL_LIMIT, _RESIDUAL_LIMIT)
     kind = relation(source, target)
-    carried = residual * _carry(work, kind, coefficients)
+    # An operation far slower than its roofline, without a learned factor of its own: what holds it up is neither
+    # bandwidth nor arithmetic but the instructions that the SMs issue, and it scales with SMs and clock. (Kernel times
+    # only: a latency holds too much of the host to tell.)
     share = on_source.compute_share()
+    issue = learned_less & ~latency & (residual > _ROOFLINE_SLACK) & (share < 0.5)
+    trusted = on_source.kernel_ms() * np.exp(_ROOFLINE_SLACK)
+    beyond = (kernel**physics.ROOF_POWER - trusted**physics.ROOF_POWER).clip(min=0)
+    issue_ms = np.where(issue, beyond ** (1 / physics.ROOF_POWER), 0.0)
+    residual = np.where(issue, _ROOFLINE_SLACK, residual)
+    carried = residual * np.where(issue, 1.0, _carry(work, kind, coefficients))
+    fewer = (source.issue_rate / target.issue_rate) ** _ISSUE_POWER
 
-    def time_on(model: KernelModel, floor_ms: np.ndarray) -> np.ndarray:
-        kernel_ms = model.kernel_ms(carried * share, carried * (1 - share))
+    def time_on(model: KernelModel, floor_ms: np.ndarray, issue_ms: np.ndarray) -> np.ndarray:
+        kernel_ms = model.kernel_ms(carried * share, carried * (1 - share), issue_ms)
         return np.where(latency, physics.latency_ms(kernel_ms, floor_ms), physics.not_below_shortest(kernel_ms))
 
-    predicted = time_on(on_target, floors[1])
+    predicted = time_on(on_target, floors[1], issue_ms * fewer)
     if kind == "same":  # the same chip: the measured time times the ratio of two modelled times
-        predicted = source_ms * (predicted / time_on(on_source, floors[0]))
+        predicted = source_ms * (predicted / time_on(on_source, floors[0], issue_ms))
     return Prediction(
         predicted, _buckets(predicted, floors[1], seen, latency), work["op_class"].to_numpy(), on_target.spreads
     )
@@ -263,10 +285,16 @@ def predict_between(
 
 
 def _in_precision(work: pd.DataFrame, source: np.ndarray, target: np.ndarray) -> pd.DataFrame:
-    """The work with the bytes that the target's precision moves."""
-    factor = np.array([ITEM_BYTES[new] / ITEM_BYTES[old] for old, new in zip(source, target, strict=True)])
-    scaled = {name: work[name] * factor for name in ("bytes", "input_bytes", "output_bytes")}
-    return work.assign(**scaled)
+    """The work with the bytes that the target's precision moves.
+
+    From FP32 to half precision means autocast: a product reads its FP32 inputs, writes and reads them again in half,
+    and
+    writes its output in half; what is no product keeps its bytes.
+    """
+    product = work["op_class"].isin(["matmul", "conv", "conv_other"]).to_numpy()
+    halved = np.array([ITEM_BYTES[new] < ITEM_BYTES[old] for old, new in zip(source, target, strict=True)], dtype=bool)
+    moved = np.where(product & halved, work["bytes"] / 2 + 1.5 * work["input_bytes"], work["bytes"])
+    return work.assign(bytes=moved)
 
 
 def _timings(ops: pd.DataFrame) -> np.ndarray:
