@@ -27,6 +27,12 @@ def test_one_handicap_has_one_spelling() -> None:
     assert handicaps.values("alloc_cap_gb=2.5+cold_l2") == {"alloc_cap_gb": 2.5, "cold_l2": 1.0}
 
 
+def test_a_handicap_is_told_in_words() -> None:
+    assert handicaps.in_words("host_cores=1+sm_count=40") == "host limited to 1 core, 40 of the GPU's SMs"
+    assert handicaps.in_words("host_cores=2") == "host limited to 2 cores"
+    assert handicaps.in_words(None) == ""
+
+
 @pytest.mark.parametrize(("text", "said"), [
     ("sm_cuont=40", "did you mean sm_count"), ("sm_count", "whole number"), ("sm_count=1.5", "whole number"),
     ("alloc_cap_gb=-1", "from 0.1"), ("sm_count=4+sm_count=5", "twice"), ("launch_delay_us=nan", "a number"),

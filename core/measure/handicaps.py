@@ -23,7 +23,7 @@ class Kind:
     """One thing that can be taken away."""
 
     name: str
-    title: str  # for people, with {} for the value
+    title: str  # for people, with {} for the value and {s} for its plural
     least: float
     most: float
     whole: bool  # whether the value is a whole number
@@ -34,9 +34,9 @@ class Kind:
 KINDS: Mapping[str, Kind] = MappingProxyType({
     kind.name: kind for kind in (
         Kind("alloc_cap_gb", "at most {} GB for PyTorch's allocator", 0.1, 1e4, False, True),
-        Kind("bandwidth_copies", "{} copies beside, which take memory bandwidth", 1, 16, True, True),
+        Kind("bandwidth_copies", "{} stream{s} of copies beside, which take memory bandwidth", 1, 16, True, True),
         Kind("cold_l2", "L2 emptied before every repetition", 1, 1, True, True, flag=True),
-        Kind("host_cores", "host limited to {} cores", 1, 4096, True, False),
+        Kind("host_cores", "host limited to {} core{s}", 1, 4096, True, False),
         Kind("launch_delay_us", "every operation waits {} us on the host", 0.1, 1e6, False, False),
         Kind("sm_count", "{} of the GPU's SMs", 1, 10_000, True, True),
     )
@@ -86,9 +86,11 @@ def values(handicap: str | None) -> dict[str, float]:
 
 
 def in_words(handicap: str | None) -> str:
-    """For people: "40 of the GPU's SMs, host limited to 1 cores"."""
-    return ", ".join(KINDS[name].title.format(f"{value:g}") if name in KINDS else f"{name} {value:g}"
-                     for name, value in values(handicap).items())
+    """For people: "40 of the GPU's SMs, host limited to 1 core"."""
+    return ", ".join(
+        KINDS[name].title.format(f"{value:g}", s="" if value == 1 else "s") if name in KINDS else f"{name} {value:g}"
+        for name, value in values(handicap).items()
+    )
 
 
 def unsupported_reason(handicap: str | None, device_type: str, sm_count: int | None) -> str | None:

@@ -44,11 +44,17 @@ class Looked:
         return max(fitting, key=lambda trial: float(trial["factor"]), default=None)
 
     def saving_ms(self) -> float | None:
-        """Milliseconds of a pass that the best trial would save. None where the replay did not stand for the op."""
+        """Milliseconds of a pass that the best trial would save. None where the replay did not stand for the op.
+
+        Of the op's kernels summed or of its calls timed alone, whichever is less: kernels that overlap, or that a
+        profiler stretches, sum to more than the time they take (core.analysis.trials has the case).
+        """
         best = self.best()
         if not self.reproduced or self.op.device_ms is None:
             return None
-        return self.op.device_ms * (1 - 1 / best["factor"]) if best else 0.0
+        if best is None:
+            return 0.0
+        return min(self.op.device_ms, self.op.calls * best["before_ms"]) * (1 - 1 / best["factor"])
 
 
 def summary(looked: Sequence[Looked], pass_ms: Sequence[float]) -> dict[str, Any]:
