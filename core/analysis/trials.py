@@ -1,11 +1,11 @@
 """What the op microscope found: each trial's factor with its interval, what it would save in a pass, in a sentence.
 
 A trial times one op alone, as the tracker runs it and changed. factor = before / after, above 1: the change is faster.
-The saving of a pass is the op's time in it (`time_in_pass_ms`) x (1 - 1 / factor). It counts only where the op alone behaved as in
-the tracker, the results agree, the interval lies above 1, the arithmetic is the same and every copy was timed. Savings
-of several changes of one op do not add up; those of different ops do, as far as ops do not overlap.
-
-The text of a change begins with its kind: flag, backend, layout, contiguity, rewriting or precision (other arithmetic).
+The saving of a pass is the op's time in it (`time_in_pass_ms`) x (1 - 1 / factor). It counts only where the op alone
+behaved as in the tracker, the results agree, the interval lies above 1, the arithmetic is the same and every copy was
+timed. Savings of several changes of one op do not add up; those of different ops do, as far as ops do not overlap.
+The text of a change begins with its kind: flag, backend, layout, contiguity, rewriting or precision (other
+arithmetic).
 """
 from __future__ import annotations
 
