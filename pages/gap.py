@@ -170,7 +170,7 @@ with st.expander(gap_tables.op_label(answer), key="ops", on_change="rerun", type
             gap.lost_time,
             gap_tables.op_steps(answer),
             finding,
-            gap_tables.explained_note(answer),
+            "steps from zero to the whole difference; coloured by stage",
             table=partial(gap_tables.op_steps, answer),
             alt=finding,
             key="lost",
