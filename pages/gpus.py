@@ -77,7 +77,8 @@ def one_card(key: str) -> None:
     bandwidth_help, peak_help = help_for("memory bandwidth"), help_for("arithmetic peak")
     numbers[0].metric("Bandwidth, GB/s", units.significant(gpu.memory_bandwidth_gb_s), help=bandwidth_help)
     numbers[1].metric("FP32, TFLOP/s", units.significant(peaks["fp32"]), help=peak_help)
-    numbers[2].metric("TF32, TFLOP/s", units.significant(peaks["tf32"]), help="Dense, without structured sparsity.")
+    tf32 = units.significant(peaks["tf32"]) if gpu.supports_tf32 else "none"
+    numbers[2].metric("TF32, TFLOP/s", tf32, help="Dense, without structured sparsity; from compute capability 8.0 on.")
     numbers[3].metric(
         "FP16, TFLOP/s", units.significant(peaks["fp16"]), help="Tensor cores, dense, accumulating in FP32."
     )
@@ -94,7 +95,7 @@ def one_card(key: str) -> None:
             drawn,
             key,
             finding,
-            "filled: measured by runs stored here; hollow: reported by others; each against its printed figure",
+            cards_tables.ceiling_conditions(own),
             table=partial(public.drop, columns="share"),
             alt=finding,
             key="ceilings",

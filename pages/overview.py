@@ -102,6 +102,8 @@ said.markdown(show.plain(sweep_tables.quick_words(cards, covered)))
 if "started" in st.session_state:
     st.switch_page(shell.page_of("Sweep"), query_params={"run": st.session_state.pop("started")})
 
+machine.checked()
+
 cells = cells_tables.coverage_cells(covered)
 if covered["gpus"]:
     finding = cells_tables.coverage_finding(covered)
@@ -131,5 +133,3 @@ if theirs.open:
     with theirs:
         show.note("Reported: figures that others published, as their sources state them. Nothing here measured them.")
         show.dataframe(cells_tables.reported_table(stored.reported()), alt="Reported figures")
-
-machine.checked()

@@ -83,7 +83,8 @@ def roofline_points(store: Store, run_id: str, seq: int) -> dict[str, Any]:
 
     kind "stage" or "operation"; `intensity` in FLOP per byte, `tflops` achieved, `share` of all measured time,
     `roof_share` the part of what bandwidth and peak allow at this intensity (None without a data sheet). `roofs`
-    [{source, bandwidth_gb_s, peak_tflops}] from the data sheet and, where this board measured itself, from that;
+    [{source, bandwidth_gb_s, peak_tflops}] from the data sheet and from what this board measured (else another one
+    of its type, named so);
     `left_out`: stages and operations without products or bytes, which have no place here; `headline`.
     """
     from core.store import queries
@@ -133,15 +134,18 @@ def _roofs(store: Store, line: dict[str, Any], gpu: Gpu | None, precision: str) 
     peak = peak_tflops(gpu, precision) if gpu is not None and precision in PRECISIONS else None
     if gpu is not None and peak is not None and gpu.memory_bandwidth_gb_s:
         found.append({"source": "data sheet", "bandwidth_gb_s": gpu.memory_bandwidth_gb_s, "peak_tflops": peak.value})
-    own = queries.ceilings(store)
-    own = own[(own["uuid_hash"] == line["uuid_hash"]) & own["limited_by"].isna()]
+    known = queries.ceilings(store)
+    known = known[(known["gpu_key"] == line["gpu_key"]) & known["limited_by"].isna()]
+    own, source = known[known["uuid_hash"] == line["uuid_hash"]], "measured"
+    if own.empty and len(known):
+        own, source = known[known["uuid_hash"] == known["uuid_hash"].iloc[-1]], "measured on another board"
     copy = own.loc[own["metric"] == "copy", "value"]
     products = "tf32" if precision == "default" and gpu is not None and gpu.supports_tf32 else precision
     products = "fp32" if products == "default" else products
     gemm = own.loc[(own["metric"] == "gemm") & (own["precision"] == products), "value"]
     if len(copy) and len(gemm):
         reached = {"bandwidth_gb_s": float(copy.iloc[-1]), "peak_tflops": float(gemm.iloc[-1])}
-        found.append({"source": "measured", **reached})
+        found.append({"source": source, **reached})
     return found
 
 

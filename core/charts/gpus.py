@@ -250,6 +250,7 @@ def working_set_curve(
             mark.encode(x=x, y=y, text="text:N") for mark in parts.label(knee, mode, 13, 400, align="left", dx=6)
         ]
     colour = theme.gpu_colour(gpu_key, mode)
+    ends = frame.sort_values("mib").drop_duplicates("metric", keep="last").set_index("metric")["value"]
     for metric, part in frame.groupby("metric", sort=False):
         name, shape, dash = WORKING_SET_SHAPES[str(metric)]
         base = alt.Chart(part)
@@ -259,9 +260,10 @@ def working_set_curve(
                 x=x, y=y, description="said:N", tooltip=[alt.Tooltip("said:N", title=" ")]
             )
         )
+        up = -9 if ends[metric] == ends.max() else 9
         last = alt.Chart(part.sort_values("mib").tail(1).assign(text=name))
         layers += [
             mark.encode(x=x, y=y, text="text:N")
-            for mark in parts.label(last, mode, 14, 600, align="left", dx=10, dy=-8 if name == "copy" else 8)
+            for mark in parts.label(last, mode, 14, 600, align="left", dx=10, dy=up)
         ]
     return theme.finish(alt.layer(*layers), mode, theme.title(finding, conditions), 340)

@@ -32,7 +32,7 @@ def coverage_map(cells: pd.DataFrame, finding: str, conditions: str, mode: Mode)
     frame["hollow"] = frame["origin"].isin(["reported", "predicted"])
     frame["text"] = [str(number) for number in frame["cells"]]
     frame["said"] = frame["label"] + ", " + frame["workload"] + ": " + frame["text"] + " cells " + frame["origin"]
-    lines = {name: [line for part in name.split(" · ") for line in parts.name_lines(part, 17)] for name in workloads}
+    lines = {name: [line for part in name.split(" · ") for line in _lines(part)] for name in workloads}
     tallest = max(len(broken) for broken in lines.values())
     x = alt.X(
         "workload:N",
@@ -80,3 +80,14 @@ def coverage_map(cells: pd.DataFrame, finding: str, conditions: str, mode: Mode)
     return theme.finish(
         alt.layer(*layers, numbers), mode, theme.title(finding, conditions + more), 48 * len(labels), names=labels
     )
+
+
+_NARROW = 17  # characters of a column's heading
+
+
+def _lines(part: str) -> list[str]:
+    """One part of a workload's name in lines; a long tracker breaks between its name and its variant."""
+    tracker, colon, variant = part.partition(":")
+    if colon and len(part) > _NARROW:
+        return [*parts.name_lines(tracker + colon, _NARROW), *parts.name_lines(variant, _NARROW)]
+    return parts.name_lines(part, _NARROW)

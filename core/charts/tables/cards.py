@@ -65,17 +65,23 @@ METRIC_WORDS = {
 
 
 def both_ceilings(own: Answer, public: pd.DataFrame) -> pd.DataFrame:
-    """Shares of the data sheet, by quantity: what runs stored here measured (filled), then what others did (hollow)."""
-    several = own["boards"] > 1
+    """Shares of the data sheet, by quantity: what runs stored here measured (filled), then what others did (hollow).
+
+    Of several boards the best one; `own_table` has all.
+    """
+    best: dict[tuple[str, str], Answer] = {}
+    for row in own["rows"]:
+        name = str(row["metric"]), str(row["precision"] or "")
+        if row["share"] is not None and row["metric"] in METRIC_WORDS:
+            best[name] = max(best.get(name, row), row, key=lambda one: one["share"])
     rows = [
         {
-            "name": f"{_quantity(row)}, {METRIC_WORDS[row['metric']]}" + (f", {row['board']}" if several else ""),
+            "name": f"{_quantity(row)}, {METRIC_WORDS[row['metric']]}",
             "share": row["share"],
             "value": quantity(row["value"], row["unit"].replace("TFLOPS", "TFLOP/s")),
             "origin": "measured",
         }
-        for row in own["rows"]
-        if row["share"] is not None and row["metric"] in METRIC_WORDS
+        for row in best.values()
     ]
     shown = public.dropna(subset=["share"])[["name", "share", "value"]].assign(origin="reported")
     both = pd.concat([pd.DataFrame(rows, columns=list(shown.columns)), shown], ignore_index=True)
@@ -86,6 +92,12 @@ def both_ceilings(own: Answer, public: pd.DataFrame) -> pd.DataFrame:
 
 def _quantity(row: Answer) -> str:
     return str(row["precision"]).upper() if row["precision"] else "bandwidth"
+
+
+def ceiling_conditions(own: Answer) -> str:
+    """How the bars of both origins look, and of how many boards ours are."""
+    boards = f", the best of {own['boards']} boards" if own["boards"] > 1 else ""
+    return f"filled: measured by runs stored here{boards}; hollow: reported by others; each against its printed figure"
 
 
 def own_table(own: Answer) -> pd.DataFrame:
@@ -128,13 +140,14 @@ def working_set_finding(name: str, rows: pd.DataFrame, l2_bytes: float | None) -
 def cells_of_card(cells: pd.DataFrame, gpu_key: str) -> pd.DataFrame:
     """Measured cells of one card, the newest of each work and setting, with a `name`; the work that most share first.
 
-    Of one work fp32 comes first, and cells with an operation table before those without.
+    Of one work fp32 comes first, and a cell with an operation table stands before a newer one without.
     """
     own = cells[(cells["gpu_key"] == gpu_key) & (cells["origin"] == "measured")]
     if own.empty:
         return own.assign(name="")
     places = {tuple(row): place for place, row in enumerate(works(own)[list(WORK_FIELDS)].itertuples(index=False))}
-    found = newest(own, ["work_key", "setting_key"])
+    with_ops, keys = own["has_ops"].astype(bool), ["work_key", "setting_key"]
+    found = pd.concat([newest(own[with_ops], keys), newest(own[~with_ops], keys)]).drop_duplicates(keys)
     work = found.assign(points=found["points"].fillna(0))[list(WORK_FIELDS)]
     parts = workload_parts(found)
     named = [", ".join(word for word in row if word) for row in parts.itertuples(index=False)]
@@ -144,7 +157,7 @@ def cells_of_card(cells: pd.DataFrame, gpu_key: str) -> pd.DataFrame:
         place=[places.get(tuple(row), len(places)) for row in work.itertuples(index=False)],
         odd=(found["execution"] != "eager") | (found["precision"] != "fp32"),
         bare=~found["has_ops"].astype(bool),
-    ).sort_values(["place", "bare", "odd"], kind="stable")
+    ).sort_values(["place", "odd", "bare"], kind="stable")
     return ordered.drop_duplicates("name")
 
 
