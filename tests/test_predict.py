@@ -143,6 +143,17 @@ def test_an_sm_limited_card_is_slower_in_products_by_its_share() -> None:
     assert half == pytest.approx(44.0, rel=0.08)
 
 
+def test_on_fewer_sms_a_full_speed_copy_keeps_its_time_and_a_slow_gather_does_not() -> None:
+    full_speed_ms = 1e9 / 3809e6  # 1 GB at the bandwidth that the catalogue gives the H200
+    ops = pd.DataFrame({
+        "op": ["aten::add", "aten::grid_sampler"], "shapes": [None, None], "bytes": [1e9, 1e9],
+        "device_ms": [full_speed_ms, 5 * full_speed_ms],
+    })  # fmt: skip
+    slower = predict_ops(ops, "h200", "h200", {"sm_count": 66})["predicted_ms"] / ops["device_ms"]
+    assert slower[0] == pytest.approx(1.0, abs=0.05)
+    assert slower[1] == pytest.approx(2**0.7, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("change", "arguments", "words"),
     [

@@ -29,8 +29,7 @@ LEAST_LOG = {"measured": 0.02, "left_out": 0.08}
 SPREADS = ("measured", "left_out")
 _ROOFLINE_SLACK = 0.22  # up to a factor of 1.25 the roofline is trusted
 # Fewer SMs keep each of them fuller: on 40, 66 and 108 of the 132 SMs of an H200 such operations of the trackers slow
-# down
-# by the SM ratio to the power of 0.5 (reshape) to 0.9 (div), most by 0.7 (h200-sm-limited.jsonl.gz).
+# down by the SM ratio to the power of 0.5 (reshape) to 0.9 (div), most by 0.7 (h200-sm-limited.jsonl.gz).
 _ISSUE_POWER = 0.7
 _MODERN = 8.0  # from Ampere on FP32 products use one family of kernels
 _RESIDUAL_LIMIT = 2.3  # a residual beyond a factor of 10 is another algorithm, not an efficiency
@@ -287,8 +286,7 @@ def predict_between(
 def _in_precision(work: pd.DataFrame, source: np.ndarray, target: np.ndarray) -> pd.DataFrame:
     """The work with the bytes that the target's precision moves.
 
-    From FP32 to half precision means autocast: a product reads its FP32 inputs, writes and reads them again in half,
-    and
+    From FP32 to half precision means autocast: a product reads its FP32 inputs, writes and reads them again in half, and
     writes its output in half; what is no product keeps its bytes.
     """
     product = work["op_class"].isin(["matmul", "conv", "conv_other"]).to_numpy()
