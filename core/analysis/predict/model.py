@@ -286,8 +286,8 @@ def predict_between(
 def _in_precision(work: pd.DataFrame, source: np.ndarray, target: np.ndarray) -> pd.DataFrame:
     """The work with the bytes that the target's precision moves.
 
-    From FP32 to half precision means autocast: a product reads its FP32 inputs, writes and reads them again in half, and
-    writes its output in half; what is no product keeps its bytes.
+    From FP32 to half precision means autocast: a product reads its FP32 inputs, writes and reads them again in half,
+    and writes its output in half; what is no product keeps its bytes.
     """
     product = work["op_class"].isin(["matmul", "conv", "conv_other"]).to_numpy()
     halved = np.array([ITEM_BYTES[new] < ITEM_BYTES[old] for old, new in zip(source, target, strict=True)], dtype=bool)
