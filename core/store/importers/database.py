@@ -140,7 +140,7 @@ def _all_runs(reader: _Reader, sha: str, received_at: str, name: str) -> tuple[b
             raise RefusedError("a database whose runs are more than an upload may hold",
                                f"at most {MAX_OUTPUT_BYTES} bytes of lines", "export the runs that you need")
         parts.append(encoded)
-    said = [f"{exact} runs are stored whole: their lines are equal to those of their files."]
+    said = [f"{exact} runs are stored whole: their lines are equal to those of their files."] if exact else []
     if copies:
         said.append(f"{copies} runs come as copies: what the database keeps is not every byte of their lines. A copy "
                     "gives way to the run itself as soon as its file is here.")
