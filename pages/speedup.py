@@ -1,6 +1,5 @@
 """Speedup: GPU types on the same work, with intervals and theory; precision and size beside; one device in detail."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,14 @@ from core.charts.tables import speedup as speedup_tables
 from core.charts.theme import short_name
 from core.records import PRECISIONS
 from pages.parts import choose, results, shell, show, stored, view
+
+DETAILS = {
+    "samples": "Samples and telemetry",
+    "theory": "Measured against theory",
+    "ladder": "Ladder of handicaps",
+    "drift": "What a precision changes",
+    "value": "Energy and price",
+}
 
 shell.start("Speedup")
 
@@ -66,7 +73,7 @@ if origin == "reported":
             "Sweep",
             "Measure this machine",
         )
-    st.stop()
+    shell.done()
 
 # Choose: what the bars stand for, the work, the precision.
 with first_bar[1]:
@@ -127,7 +134,7 @@ def show_unequal() -> None:
 
 def show_bars() -> None:
     others = chosen[chosen["name"] != baseline]
-    answers = [stored.compared(base["selection"], target, filters) for target in others["selection"]]
+    answers = results.compared(base["selection"], list(others["selection"]), filters)
     bars = speedup_tables.speedup_rows(answers, baseline, base["gpu_key"], list(others["name"]))
     lines = speedup_tables.speedup_theory(answers, list(others["name"]))
     if not len(bars):
@@ -196,11 +203,17 @@ if axes:
         )
 
 
-# One device in detail; each part is made when opened.
+# In detail: one part at a time, made when chosen.
 st.subheader("In detail", anchor=False)
-pick = st.columns([4, 8])[0]
-with pick:
-    device = view.choice("Look into", names, key="device", default=names[-1], show=short_name)
+detail_bar = st.columns([8, 4], vertical_alignment="bottom")
+with detail_bar[0]:
+    part = view.optional("Show", list(DETAILS), key="detail", show=DETAILS.__getitem__)
+if part is None:
+    shell.done()
+device = names[-1]
+if part != "value":
+    with detail_bar[1]:
+        device = view.choice("Of", names, key="device", default=names[-1], show=short_name)
 inside = groups[groups["name"] == device].iloc[0]
 work_words = cells_tables.common_words(of_work).removesuffix(f", {precision}")
 
@@ -287,6 +300,7 @@ def show_drift() -> None:
 
 def show_value() -> None:
     answer = results.value(tuple(chosen["selection"]), filters)
+    value_words = ", ".join(filter(None, [work_words, precision]))
     energy = one_device.energy_rows(answer)
     finding = one_device.amount_finding(energy, "energy")
     show.chart(
@@ -294,7 +308,7 @@ def show_value() -> None:
         energy,
         "joules per clip (one forward pass), less is better",
         finding,
-        f"{work_words}, {precision}; the board's energy counter while it timed; no figure comes from a power limit",
+        f"{value_words}; the board's energy counter while it timed; no figure comes from a power limit",
         table=partial(one_device.value_table, answer),
         alt=finding,
         key="energy",
@@ -323,21 +337,12 @@ def show_value() -> None:
             money,
             "money per 1000 clips, in the currency of the prices; less is better",
             finding,
-            f"{work_words}, {precision}; median time at the price typed in below; the whole hour is used",
+            f"{value_words}; median time at the prices typed in above; the whole hour is used",
             table=partial(one_device.value_table, answer),
             alt=finding,
             key="money",
         )
 
 
-FOLDS: tuple[tuple[str, str, Callable[[], None]], ...] = (
-    ("Every sample, with clock, power and temperature", "samples", show_samples),
-    ("Measured against theory", "theory", show_floors),
-    ("Ladder: what each advantage of this board is worth", "ladder", show_ladder),
-    ("What each precision changes in the result", "drift", show_drift),
-    ("Energy and price", "value", show_value),
-)
-for label, key, draw in FOLDS:
-    with view.fold(label, key) as box:
-        if box.open:
-            shell.guarded(draw)()
+DRAW = {"samples": show_samples, "theory": show_floors, "ladder": show_ladder, "drift": show_drift, "value": show_value}
+shell.guarded(DRAW[part])()

@@ -89,7 +89,7 @@ def speedup_bars(
     )
     layers: list[alt.Chart | alt.LayerChart] = [bars, parts.vertical(1.0, t.text, 1.5)]
     layers += _theory_lines(lines, mode)
-    for side in ("left", "right"):
+    for side in sorted(set(tags["side"])):
         layers.append(
             alt.Chart(tags[tags["side"] == side])
             .mark_text(
@@ -127,20 +127,30 @@ def _theory_tags(lines: pd.DataFrame, domain: Sequence[float]) -> pd.DataFrame:
 
 def _theory_lines(lines: pd.DataFrame, mode: Mode) -> list[alt.Chart]:
     """Theory as lines across a row, each with its kind's dash, with a halo so that they show on a bar."""
+    if lines.empty:
+        return []
     t = TOKENS[mode]
-    layers = []
-    for kind, dash in theme.DASHES.items():
-        of_kind = lines[lines["kind"] == kind]
-        if of_kind.empty:
-            continue
-        width = 1.5 if kind == "measured" else 2.5
-        for colour, stroke in ((t.background, width + 3), (t.text, width)):
-            layers.append(
-                alt.Chart(of_kind)
-                .mark_rule(strokeDash=dash if colour == t.text else [1, 0], color=colour, strokeWidth=stroke)
-                .encode(x="x:Q", y="top:Q", y2="bottom:Q")
-            )
-    return layers
+    thin = {"measured": 1.5}
+    drawn = [
+        (x, top, bottom, dash, ink, thin.get(kind, 2.5) + wider)
+        for x, top, bottom, kind in lines[["x", "top", "bottom", "kind"]].itertuples(index=False)
+        for dash, ink, wider in (("halo", t.background, 3), (kind, t.text, 0))
+    ]
+    dashes = {"halo": [1, 0], **theme.DASHES}
+    return [
+        alt.Chart(pd.DataFrame(drawn, columns=["x", "top", "bottom", "dash", "ink", "width"]))
+        .mark_rule()
+        .encode(
+            x="x:Q",
+            y="top:Q",
+            y2="bottom:Q",
+            color=alt.Color("ink:N", scale=None),
+            strokeWidth=alt.StrokeWidth("width:Q", scale=None),
+            strokeDash=alt.StrokeDash(
+                "dash:N", scale=alt.Scale(domain=list(dashes), range=list(dashes.values())), legend=None
+            ),
+        )
+    ]
 
 
 def time_bars(rows: pd.DataFrame, finding: str, conditions: str, mode: Mode) -> alt.LayerChart:

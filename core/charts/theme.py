@@ -250,6 +250,7 @@ def spec(chart: Any) -> dict[str, Any]:
     Altair's own schema does not know an expression as a subtitle (Vega does), so this is done on the dictionary.
     """
     drawn: dict[str, Any] = chart.to_dict(validate=False)
+    _inline(drawn)
     beside = (drawn.get("usermeta") or {}).get("beside", 0)
     if isinstance(drawn.get("title"), dict):
         held = f"(containerSize()[0] > 0 ? containerSize()[0] : width + {beside})"
@@ -259,6 +260,31 @@ def spec(chart: Any) -> dict[str, Any]:
             if lines:
                 drawn["title"][part] = _by_width(" ".join(lines), pixels)
     return drawn
+
+
+MOST_INLINE_ROWS = 300
+"""Tables up to this size travel inside the chart: Streamlit packs every named one for itself, on both ends."""
+
+
+def _inline(drawn: dict[str, Any]) -> None:
+    """Put small named tables where they are used; a table that no part uses any more goes."""
+    tables: dict[str, Any] = drawn.get("datasets") or {}
+    small = {name: rows for name, rows in tables.items() if len(rows) <= MOST_INLINE_ROWS}
+
+    def walk(part: Any) -> None:
+        if isinstance(part, dict):
+            data = part.get("data")
+            if isinstance(data, dict) and data.get("name") in small:
+                part["data"] = {"values": small[data["name"]]}
+            for name in ("layer", "hconcat", "vconcat", "concat"):
+                for inner in part.get(name, ()):
+                    walk(inner)
+
+    walk(drawn)
+    for name in small:
+        del tables[name]
+    if not tables:
+        drawn.pop("datasets", None)
 
 
 def _by_width(text: str, pixels: float) -> dict[str, str] | list[str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import logging
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import StopException
 
 from core.errors import UserError
 from pages.parts import stored, view
@@ -44,13 +44,12 @@ def main() -> None:
     st.session_state[_INSIDE] = True
     try:
         guarded(page.run)()
-    except StopException:
-        pass  # the page had no more to say; what stands around it follows all the same
     finally:
         del st.session_state[_INSIDE]
     view.end(place, st.session_state.pop(_SHARE, None))
     if page_info(page.title).shows_data:
-        watch(stored.version())
+        with contextlib.suppress(UserError):  # the page has said already why there are no data
+            watch(stored.version())
 
 
 @st.fragment(run_every=1.0)
@@ -81,6 +80,16 @@ def start(name: str) -> None:
     st.session_state[_SHARE] = share
 
 
+class _PageDoneError(Exception):
+    """Raised by `done`."""
+
+
+def done() -> NoReturn:
+    """The page has no more to say. Unlike after `st.stop`, what stands around it follows: notes on the link, the link
+    to share, and the watch for new data."""
+    raise _PageDoneError
+
+
 def guarded(body: Callable[..., None]) -> Callable[..., None]:
     """`body`, whose errors are one sentence on the page; for pages and for each fragment, which runs on its own."""
 
@@ -88,6 +97,8 @@ def guarded(body: Callable[..., None]) -> Callable[..., None]:
     def safe(*args: Any, **kwargs: Any) -> None:
         try:
             body(*args, **kwargs)
+        except _PageDoneError:
+            pass
         except UserError as error:
             st.warning(plain(error), icon=":material/info:")
         except Exception as error:

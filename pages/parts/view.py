@@ -94,6 +94,22 @@ def switch(label: str, key: str, default: bool, help: str | None = None) -> bool
     return on
 
 
+def optional(label: str, options: Sequence[str], key: str, show: Callable[[str], str] = str) -> str | None:
+    """At most one of `options` as segments, kept in the URL as `?key=shown`; None: none is chosen, as at first."""
+    use(key)
+    shown = {show(option): option for option in options}
+    asked = st.query_params.get(key)
+    if asked is not None and asked not in shown:
+        near = shown.get(_nearest(asked, list(shown)) or "") if asked not in options else asked
+        st.session_state[key] = near
+        if asked not in options:
+            _remember(f"{label.lower()} {asked[:60]!r} does not exist here")
+    picked = st.segmented_control(label, list(options), key=key, format_func=show, bind="query-params")
+    if picked is not None:
+        _show(key, show(picked))
+    return picked
+
+
 def fold(label: str, key: str) -> Any:
     """A part that is made when opened: `with fold(...) as box: if box.open: ...`. The URL has the open ones."""
     use(key)

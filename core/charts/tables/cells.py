@@ -121,8 +121,10 @@ _KIN = ("implementation", "revision", "weights", "iterations", "query_chunk", "w
 
 def kin(cells: pd.DataFrame) -> pd.Series:
     """What else must be equal before cells of one tracker and size did the same work, as one text per cell."""
-    parts = [cells[name].astype("string").fillna("-") for name in _KIN]
-    return parts[0].str.cat(parts[1:], sep=" ")
+    text = pd.Series("", index=cells.index, dtype="string")
+    for name in _KIN:
+        text = text + " " + cells[name].astype("string").fillna("-")
+    return text
 
 
 def main_kin(cells: pd.DataFrame, work: Mapping[str, Any]) -> str:
@@ -172,6 +174,8 @@ def coverage_cells(answer: Answer) -> pd.DataFrame:
     if any(row["origin"] != "reported" and row.get("implementation") != FOREIGN for row in rows):
         rows = [row for row in rows if row.get("implementation") != FOREIGN]
     frame = pd.DataFrame(rows, columns=columns)
+    if frame.empty:
+        return frame
     frame["workload"] = frame["workload"].str.replace(", ", " · ").str.replace(" of ", " · ")
     reported = frame["origin"] == "reported"
     works = list(dict.fromkeys(frame.loc[~reported, "workload"]))[:MOST_WORKLOADS]
