@@ -105,7 +105,7 @@ if "started" in st.session_state:
 machine.checked()
 
 cells = cells_tables.coverage_cells(covered)
-if covered["gpus"]:
+if (cells["origin"] != "reported").any():
     finding = cells_tables.coverage_finding(covered)
     show.chart(
         overview.coverage_map,

@@ -17,9 +17,11 @@ from builders import build_run, cell
 from streamlit.testing.v1 import AppTest
 
 from core.errors import UserError
+from core.gpus import set_added_cards
 from core.records import RunsFolder
 from core.store import open_app, queries, uploads
-from pages.parts import stored
+from core.store.lock import CannotWriteError
+from pages.parts import machine, stored
 from pages.parts.navigation import FOLDER, PAGES, page_info
 from pages.parts.show import plain
 
@@ -56,6 +58,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunsFolder
         store.close()
     st.cache_data.clear()
     st.cache_resource.clear()
+    set_added_cards(())
 
 
 @pytest.fixture
@@ -451,3 +454,169 @@ def test_what_goes_wrong_in_a_page_is_one_sentence_and_a_log_entry(
 
 def test_no_file_of_this_test_touches_the_real_database() -> None:
     assert not os.environ.get("GAPSCOPE_DB", "").startswith(str(ROOT))
+
+
+# --- states ----------------------------------------------------------------------------------------------------------
+
+
+def one_run(runs: RunsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_run(runs, "h200-sxm-141gb", [cell()])
+
+
+def one_gpu(runs: RunsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pages.parts.planned.gpus", lambda: ["NVIDIA H200"])
+
+
+def failed_run(runs: RunsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_run(runs, "t4", [cell(status="failed", reason="cuDNN gave up")], end="failed")
+
+
+def no_matching_work(runs: RunsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_run(runs, "t4", [cell()], run_id="20261130-100000-0000000a")
+    build_run(runs, "h200-sxm-141gb", [cell(work_changes={"frames": 24})], run_id="20261130-110000-0000000b")
+
+
+def job_running(runs: RunsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_run(runs, "cpu", [cell(cuda=False)], run_id="20261130-120000-0000000c", end=None)
+    runs.write_runner("20261130-120000-0000000c", os.getpid())
+
+
+def disk_full(runs: RunsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise CannotWriteError("results.duckdb cannot be written (No space left on device)", "a folder with free space")
+
+    monkeypatch.setattr(stored, "open_app", refuse)
+
+
+# What pages say in each state. Every page is opened in every state; one that is not named says nothing of it.
+SAYS: dict[Callable[..., None], dict[str, str]] = {
+    one_run: {
+        "Overview": "Runs local4d:small in five precisions on the CPU (no GPU driver is found here)",
+        "Predict": "there is nothing to predict from",
+        "Sweep": "1 of 1 cells measured; done",
+        "Data": "1 run with 1 ok cell line",
+        "GPUs": "Roofline",
+    },
+    one_gpu: {"Overview": "Runs local4d:small in five precisions on NVIDIA H200"},
+    failed_run: {
+        "Overview": "Nothing is measured yet",
+        "Predict": "there is nothing to predict from",
+        "Sweep": "Without a time: 1 failed",
+    },
+    no_matching_work: {"Data": "2 runs with 2 ok cell lines"},
+    job_running: {"Sweep": "Stop after this cell"},
+    disk_full: {},
+}
+
+
+@pytest.mark.parametrize("state", SAYS, ids=lambda value: value.__name__)
+def test_every_page_tells_its_state_and_never_an_exception(
+    visit: OPEN, runs: RunsFolder, monkeypatch: pytest.MonkeyPatch, state: Callable[..., None]
+) -> None:
+    state(runs, monkeypatch)
+    for page in PAGES:
+        app = visit(page.name)
+        assert page.question in said(app), page.name
+        assert SAYS[state].get(page.name, "") in said(app), page.name
+        if state is disk_full and page.name not in ("Method", "Sweep"):
+            assert any("No space left on device" in warning.value for warning in app.warning), page.name
+
+
+def test_a_sweep_that_cannot_start_says_so(visit: OPEN, runs: RunsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    app = visit("Sweep")
+    monkeypatch.setattr(Path, "mkdir", full)
+    app.button(key="start").click().run()
+    monkeypatch.undo()
+    assert any("the runs folder takes no new run" in warning.value for warning in app.warning)
+    assert not app.exception
+
+
+def test_failed_cells_are_named_with_their_reason_and_can_be_measured_again(
+    visit: OPEN, runs: RunsFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_run(
+        runs,
+        "t4",
+        [
+            cell(),
+            cell(precision="fp16", status="failed", reason="cuDNN gave up"),
+            cell(precision="bf16", status="oom", reason="2 GiB asked"),
+        ],
+        run_id="20261130-120000-0000000c",
+    )
+    resumed: list[str] = []
+    monkeypatch.setattr("core.store.jobs.resume", lambda run_id, folder: resumed.append(run_id))
+    app = visit("Sweep")
+    assert "Without a time: 1 failed, 1 out of memory" in said(app) or "1 out of memory, 1 failed" in said(app)
+    reasons = next(frame.value for frame in app.dataframe if "reason" in frame.value.columns)
+    assert set(reasons["reason"]) == {"cuDNN gave up", "2 GiB asked"}
+    assert app.button(key="again").label == "Measure 1 failed cell again"  # out of memory would end the same
+    app.button(key="again").click().run()
+    assert resumed == ["20261130-120000-0000000c"]
+
+
+def test_execution_and_handicaps_become_options(visit: OPEN) -> None:
+    app = visit("Sweep")
+    app.session_state["plan"] = True
+    app.selectbox(key="preset").set_value("founding")
+    app.multiselect(key="execution").set_value(["compile"])
+    app.text_input(key="own_handicap").set_value("host_cores=1").run()
+    command = app.code[0].value
+    assert "--preset founding" in command
+    assert "--execution compile --handicap none host_cores=1" in command
+    assert "host_cores=1: host limited to 1 core;" in app.multiselect(key="handicap").help
+
+
+def test_official_trackers_are_shown_with_what_is_missing_and_never_take_a_path(visit: OPEN) -> None:
+    app = visit("Sweep")
+    app.session_state["official"] = True
+    app.run()
+    table = next(frame.value for frame in app.dataframe if "how to get it" in frame.value.columns)
+    assert "git clone https://github.com/facebookresearch/co-tracker" in " ".join(table["how to get it"])
+    assert not set(table["tracker"]) & set(app.multiselect(key="trackers").options)
+
+
+# --- this machine, cards ---------------------------------------------------------------------------------------------
+
+
+def test_the_doctor_answers_behind_the_first_picture(visit: OPEN) -> None:
+    app = visit()
+    wait_until(lambda: machine.check().found is not None)
+    app.run()
+    assert [box.label for box in app.expander if "driver" in box.label] == [
+        "This machine has something to look at: warn: driver."
+    ]
+
+
+def test_a_card_is_added_used_and_taken_away_again(visit: OPEN, runs: RunsFolder) -> None:
+    app = visit("GPUs")
+    new = {
+        "name": "RTX 9090",
+        "compute_capability": "12.0",
+        "memory_bandwidth_gb_s": "3200",
+        "fp32_tflops": "81",
+        "memory_gb": "48",
+        "source": "a data sheet",
+    }
+    for field, value in new.items():
+        app.text_input(key=f"new_{field}").set_value(value)
+    next(button for button in app.button if button.label == "Add this card").click().run()
+    assert "RTX 9090 (Blackwell (RTX), compute capability 12.0, 48 GB): 3 200 GB/s of bandwidth" in said(app)
+    overview = visit()
+    overview.text_input(key="baseline").set_value("Tesla T4=10s")
+    overview.text_input(key="target").set_value("RTX 9090=1s").run()
+    assert "took 10.0x as long as the RTX 9090. Bandwidth says 10.0x" in said(overview)
+    app.button(key="remove").click().run()
+    assert "RTX 9090" not in app.selectbox(key="gpu").options
+    next(button for button in app.button if button.label == "Add this card").click().run()
+    assert any("name is empty" in warning.value for warning in app.warning)
+
+
+def test_the_method_page_lists_its_parts(visit: OPEN) -> None:
+    app = visit("Method")
+    contents = next(element.value for element in app.markdown if element.value.startswith("- ["))
+    assert "[What is timed](#what-is-timed)" in contents
+    assert "[Verdict](#verdict)" in contents
