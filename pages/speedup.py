@@ -15,10 +15,10 @@ from core.records import PRECISIONS
 from pages.parts import choose, results, shell, show, stored, view
 
 DETAILS = {
-    "samples": "Samples and telemetry",
-    "theory": "Measured against theory",
-    "ladder": "Ladder of handicaps",
-    "drift": "What a precision changes",
+    "samples": "Samples",
+    "theory": "Against theory",
+    "ladder": "Handicap ladder",
+    "drift": "Drift",
     "value": "Energy and price",
 }
 

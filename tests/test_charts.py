@@ -361,6 +361,7 @@ def test_a_chart_draws_in_both_modes_with_its_numbers_as_text(name: str, mode: t
     spec["width"] = 900
     assert sum(len(part.get("data", {}).get("values", ())) for part in spec.get("layer", [spec])) <= 5000
     assert not spec.get("datasets"), "small tables travel inside the chart"
+    json.dumps(spec, allow_nan=False)  # a browser reads no NaN
     svg = converter.vegalite_to_svg(spec, vl_version="6.4").replace("\u2009", " ").replace("&#x2009;", " ")
     for text in texts:
         assert f">{text.replace('  ', ' ')}<" in svg.replace("  ", " "), text

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import colorsys
 import json
+import math
 import re
 import textwrap
 from collections.abc import Sequence
@@ -275,7 +276,7 @@ def _inline(drawn: dict[str, Any]) -> None:
         if isinstance(part, dict):
             data = part.get("data")
             if isinstance(data, dict) and data.get("name") in small:
-                part["data"] = {"values": small[data["name"]]}
+                part["data"] = {"values": [_plain_row(row) for row in small[data["name"]]]}
             for name in ("layer", "hconcat", "vconcat", "concat"):
                 for inner in part.get(name, ()):
                     walk(inner)
@@ -285,6 +286,13 @@ def _inline(drawn: dict[str, Any]) -> None:
         del tables[name]
     if not tables:
         drawn.pop("datasets", None)
+
+
+def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows neither NaN nor infinity: both are missing."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
+    }
 
 
 def _by_width(text: str, pixels: float) -> dict[str, str] | list[str]:
