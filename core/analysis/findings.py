@@ -22,6 +22,7 @@ import pandas as pd
 
 from core import units
 from core.analysis.factors import PLAYERS, Factors
+from core.analysis.trials import COPY_NOT_TIMED, PRECISION, time_in_pass_ms
 from core.gpus import Gpu, peak_tflops
 from core.records import clock_events
 
@@ -115,15 +116,39 @@ class Trial:
     gpu: str
     reproduced: bool | None
     max_abs_diff: float | None
+    shapes: str = ""
+    agrees: bool | None = None  # the results are equal within their tolerance; None: nobody judged it
+    low: float | None = None  # ends of the interval of `factor`
+    high: float | None = None
+    n: int = 1
+    device_ms: float | None = None  # of all its calls in the pass of the side; None: not known
+    on_board: bool = True  # it ran on the board of the side, not on another one
 
     @property
     def factor(self) -> float:
         return self.before_ms / self.after_ms
 
     @property
+    def other_arithmetic(self) -> bool:
+        return self.change.startswith(PRECISION)
+
+    @property
     def saved_ms(self) -> float:
         """Over one forward pass."""
-        return (self.before_ms - self.after_ms) * self.calls
+        return self.saved_by_ms(self.factor)
+
+    def saved_by_ms(self, factor: float) -> float:
+        """What the pass would save, were the op this much faster."""
+        in_pass_ms = time_in_pass_ms(self.device_ms, self.calls, self.before_ms)
+        return (self.calls * self.before_ms if in_pass_ms is None else in_pass_ms) * (1 - 1 / factor)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is faster beyond its interval, does the same work as far as known, and times all it does."""
+        told = self.low is None or self.low > 1
+        return told and self.saved_ms > 0 and self.agrees is not False and self.reproduced is not False and (
+            not self.change.endswith(COPY_NOT_TIMED)
+        )
 
 
 @dataclass(frozen=True)
@@ -189,6 +214,8 @@ class Finding:
     decide_by: str
     command: str
     limit: str
+    factors: tuple[str, ...] = ()  # the factors that it is part of
+    most: float | None = None  # their product times the residual, as the side is slowed; None: no bound
     is_the_pair: bool = False  # the ablation is the compared pair itself: it says that, not how
 
     def as_dict(self) -> dict[str, Any]:
@@ -197,6 +224,7 @@ class Finding:
             "cause": self.cause, "evidence": self.evidence, "side": self.side,
             "effect": {"value": self.value, "low": self.low, "high": self.high}, "detail": self.detail,
             "fix": self.fix, "decide_by": self.decide_by, "command": self.command, "limit": self.limit,
+            "factors": list(self.factors), "most": self.most,
         }
 
 
@@ -294,6 +322,9 @@ def _poorer_kernel(own: Side, other: Side, evidence: Evidence) -> Seen | None:
     both = table[(table["only_in"] == "both") & (table[f"device_ms_{mine}"] > 0) & (table[f"device_ms_{theirs}"] > 0)]
     if both.empty:
         return None
+    profiled_ms = both[f"device_ms_{mine}"]
+    for name in (mine, theirs):  # a profiled pass may be slower than the timed ones, which the ratio is of
+        both = both.assign(**{f"device_ms_{name}": both.get(f"in_pass_ms_{name}", both[f"device_ms_{name}"])})
     hardware = both["roofline_ratio"].fillna(1.0)
     hardware = hardware if mine == "baseline" else 1 / hardware
     allowed_ms = both[f"device_ms_{theirs}"] * hardware.clip(lower=1.0)
@@ -306,8 +337,7 @@ def _poorer_kernel(own: Side, other: Side, evidence: Evidence) -> Seen | None:
     if worst.empty:
         return None
     worst = worst.sort_values("excess_ms", ascending=False)
-    # A profiled pass may be slower than the timed ones: the share is one of the operations themselves.
-    total_ms = max(own.time_ms, float(table[f"device_ms_{mine}"].sum()))
+    total_ms = max(own.time_ms, float(both[f"device_ms_{mine}"].sum()))
     lost_ms = min(float(worst["excess_ms"].sum()), total_ms * 0.999)
     row = worst.iloc[0]
     launches = row[f"launches_{mine}"], row[f"launches_{theirs}"]
@@ -315,12 +345,14 @@ def _poorer_kernel(own: Side, other: Side, evidence: Evidence) -> Seen | None:
     if all(value == value for value in launches):
         counted = f" in {units.count(launches[0])} launches against {units.count(launches[1])}"
     more = f"; {len(worst) - 1} more like it" if len(worst) > 1 else ""
+    stretched = profiled_ms[row.name] > 1.1 * row[f"device_ms_{mine}"]
+    while_profiled = f" ({units.time_ms(profiled_ms[row.name])} while profiled)" if stretched else ""
     name = str(row["op"]).removeprefix("aten::")
     if row["shapes"]:
         name += f" on {row['shapes']}"
     return Seen(
         "observed", 1.0, total_ms / (total_ms - lost_ms),
-        f"{name} ({row['stage']}) took {units.time_ms(row[f'device_ms_{mine}'])} on {_the(own)} by "
+        f"{name} ({row['stage']}) took {units.time_ms(row[f'device_ms_{mine}'])}{while_profiled} on {_the(own)} by "
         f"{kernels_in_words(row[f'kernels_{mine}'])}{counted}, {units.time_ms(row[f'device_ms_{theirs}'])} on "
         f"{_the(other)} by {kernels_in_words(row[f'kernels_{theirs}'])}: {units.ratio(row['over'])} what its "
         f"roofline allows{more}.",
@@ -851,7 +883,7 @@ def _of_ablation(ablation: Ablation, evidence: Evidence) -> Finding | None:
     made = _made(
         _name_of(ablation), "proved" if proved else "possible", own, evidence,
         Seen("", low, high, f"{where} {what}; same work, nothing else differs; {ablation.outputs}.", ablation.ratio),
-        bound, _FIXES.get(ablation.setting, f"Take the {ablation.setting.removeprefix('handicap ')} limit away."),
+        names, bound, _FIXES.get(ablation.setting, f"Take the {ablation.setting.removeprefix('handicap ')} limit away."),
         "measured" if proved else "the same ablation on a board of this gap",
         f"python -m core compare --baseline {_selection(ablation, 0)} --target {_selection(ablation, 1)}" if proved
         else f"{_RUN} {_options_of(ablation)}", "measured ablation",
@@ -879,22 +911,63 @@ def _options_of(ablation: Ablation) -> str:
     return f"--{ablation.setting.replace('_', '-')} {ablation.without} {ablation.with_}"
 
 
-def _of_trial(trial: Trial, evidence: Evidence) -> Finding | None:
-    own = {"baseline": evidence.baseline, "target": evidence.target}.get(trial.on_side or "")
-    if own is None or not own.time_ms or trial.reproduced is False or trial.saved_ms <= 0:
+def _of_trials(evidence: Evidence) -> list[Finding | None]:
+    """One finding per operation and side: the way that saves most. Other arithmetic stands apart, as no equal work."""
+    groups: dict[tuple[Any, ...], list[Trial]] = {}
+    for trial in evidence.trials:
+        if trial.on_side is not None and trial.counts:
+            key = trial.on_side, trial.op, trial.stage, trial.shapes, trial.other_arithmetic, trial.on_board, trial.gpu
+            groups.setdefault(key, []).append(trial)
+    ranked = (sorted(ways, key=lambda trial: -trial.factor) for ways in groups.values())
+    return [_of_trial(ways[0], ways[1:], evidence) for ways in ranked]
+
+
+def _of_trial(trial: Trial, others: Sequence[Trial], evidence: Evidence) -> Finding | None:
+    """`others`: further ways to compute the same operation, told beside the best one. Their savings do not add up."""
+    own = evidence.baseline if trial.on_side == "baseline" else evidence.target
+    if not own.time_ms:
         return None
-    factor = own.time_ms / max(own.time_ms - trial.saved_ms, 0.001 * own.time_ms)
-    other_arithmetic = trial.change.startswith("precision")
-    agree = "" if trial.max_abs_diff is None else f", largest difference {trial.max_abs_diff:.2g}"
-    return _made(
-        f"{trial.op.removeprefix('aten::')} another way: {trial.change}",
-        "possible" if other_arithmetic else "proved", own, evidence,
-        Seen("", factor, factor, f"{trial.op} ({trial.stage}) alone: {units.time_ms(trial.before_ms)} by "
-             f"{kernels_in_words(trial.kernels_before)}, {units.time_ms(trial.after_ms)} by "
-             f"{kernels_in_words(trial.kernels_after)} with {trial.change}{agree}; {trial.calls} calls.", factor),
-        explainable(own, ("library", "precision"), evidence), f"Write it so: {trial.change}.",
-        "measured by the microscope", "python -m core microscope {options}", "measured trial of one operation",
+    value, low, high = (
+        own.time_ms / max(own.time_ms - trial.saved_by_ms(factor), 0.001 * own.time_ms)
+        for factor in (trial.factor, trial.low or trial.factor, trial.high or trial.factor)
     )
+    kind, _, way = trial.change.partition(": ")
+    way = way or trial.change
+    op = trial.op.removeprefix("aten::")
+    proved = trial.on_board and trial.agrees is True and trial.reproduced is True and not trial.other_arithmetic
+    where = "" if trial.on_board else f"Reproduced on {trial.gpu}, another board, factor {units.ratio(trial.factor)}: "
+    span = units.ratio_interval(trial.low, trial.high)
+    detail = (
+        f"{where}{op}{f' on {trial.shapes}' if trial.shapes else ''} ({trial.stage}) alone: "
+        f"{units.time_ms(trial.before_ms)} by {kernels_in_words(trial.kernels_before)}, "
+        f"{units.time_ms(trial.after_ms)} by {kernels_in_words(trial.kernels_after)} with {way}: "
+        f"{units.ratio(trial.factor)}{'' if span == units.MISSING else f' ({span})'}, n = {trial.n}; "
+        f"{trial.calls} calls in a pass; {_results(trial)}."
+    )
+    if others:
+        told = "; ".join(f"{other.change.partition(': ')[2] or other.change} {units.ratio(other.factor)}"
+                         for other in others[:2])
+        more = f"; {len(others) - 2} more" if len(others) > 2 else ""
+        ways = "other way was" if len(others) == 1 else "other ways were"
+        detail += f" {len(others)} {ways} faster too: {told}{more}."
+    names = ("library", "precision")
+    return _made(
+        f"{op} in other arithmetic: {way}" if trial.other_arithmetic else f"{op} computed another way: {way}",
+        "proved" if proved else "possible", own, evidence, Seen("", low, high, detail, value), names,
+        explainable(own, names, evidence),
+        "Set it where this operation runs." if kind in ("flag", "backend")
+        else "Use it where its error is acceptable." if trial.other_arithmetic else f"Write it so: {way}.",
+        "measured by the microscope" if proved else "the operation on this board, in alternatives",
+        "python -m core microscope {options}", "measured trial of one operation",
+    )
+
+
+def _results(trial: Trial) -> str:
+    """Whether the results of a trial agree, in words."""
+    largest = "" if trial.max_abs_diff is None else f" by at most {trial.max_abs_diff:.2g}"
+    if trial.other_arithmetic:
+        return f"other arithmetic, results differ{largest}"
+    return f"results agree{largest and f' (differ{largest})'}" if trial.agrees else f"nobody judged its results{largest}"
 
 
 # --- putting it together ---------------------------------------------------------------------------------------------
@@ -913,10 +986,13 @@ def explainable(side: Side, names: Sequence[str], evidence: Evidence) -> float:
 
 
 def _made(
-    cause: str, grade: str, side: Side, evidence: Evidence, seen: Seen, bound: float, fix: str, measurement: str,
-    command: str, limit_source: str,
+    cause: str, grade: str, side: Side, evidence: Evidence, seen: Seen, names: Sequence[str], bound: float, fix: str,
+    measurement: str, command: str, limit_source: str,
 ) -> Finding | None:
-    """The finding within its bounds, told as a part of baseline time / target time; None if it explains too little."""
+    """The finding within its bounds, told as a part of baseline time / target time; None if it explains too little.
+
+    `names`: the factors that it is part of; `bound`: the most that it may explain.
+    """
     high = min(bound, seen.high if seen.high is not None else math.inf)
     if high < LEAST_EFFECT:
         return None
@@ -928,17 +1004,19 @@ def _made(
     told = command.format(options=evidence.options).rstrip()
     name = "baseline" if side is evidence.baseline else "target"
     return Finding(cause, grade, name, value, ends[0], ends[1], seen.detail, fix, f"{measurement}: {told}", told,
-                   limit_source)
+                   limit_source, tuple(names), None if math.isinf(bound) else bound)
 
 
 def _of_rule(rule: Rule, own: Side, other: Side, evidence: Evidence) -> Finding | None:
     seen = rule.look(own, other, evidence)
     if seen is None:
         return None
-    bound = min(explainable(own, rule.factors, evidence), rule.limit or math.inf)
+    most = explainable(own, rule.factors, evidence)
+    bound = min(most, rule.limit or math.inf)
     cause = f"{rule.cause} ({seen.about})" if seen.about else rule.cause
-    return _made(cause, seen.grade, own, evidence, seen, bound, rule.fix, rule.measurement, rule.command,
+    made = _made(cause, seen.grade, own, evidence, seen, rule.factors, bound, rule.fix, rule.measurement, rule.command,
                  rule.limit_source)
+    return made and replace(made, most=most)
 
 
 def findings(evidence: Evidence) -> list[Finding]:
@@ -947,7 +1025,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     A gap that is as the hardware says gets no merely possible causes: they would explain nothing.
     """
     found = [_of_ablation(ablation, evidence) for ablation in evidence.ablations]
-    found += [_of_trial(trial, evidence) for trial in evidence.trials]
+    found += _of_trials(evidence)
     for rule in RULES:
         for own, other in ((evidence.baseline, evidence.target), (evidence.target, evidence.baseline)):
             found.append(_of_rule(rule, own, other, evidence))

@@ -21,6 +21,7 @@ from core.answers.matching import (
     Matching,
     main_pair,
     match,
+    on_one_board,
     setting_dict,
     wall_ms_by_process,
     work_dict,
@@ -57,7 +58,7 @@ def compare(
     Raises `UserError` as `core.answers.selection.select`. Nothing in common is no error: `rows` is then empty and the
     headline says what differs.
     """
-    left, right = select(store, baseline, filters), select(store, target, filters)
+    left, right = on_one_board(select(store, baseline, filters), select(store, target, filters))
     found = match(left, right)
     kept, left_out = without_emulated(found, left, right, filters)
     pairs = compared(kept)

@@ -5,6 +5,7 @@ never one side of each. Ablations are cells of one board with the same work that
 """
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from core import units
 from core.analysis.factors import Machine, Value
 from core.analysis.findings import Ablation, Side, Trial, handicap_parts, lone_difference
 from core.analysis.norms import Norm, own_norms
-from core.analysis.op_diff import KEY, op_diff
+from core.analysis.op_diff import KEY, key_text, op_diff
 from core.analysis.statistics import ratio_interval
 from core.answers.compare import Compared, card_of
 from core.answers.json_values import json_value, records
@@ -25,6 +27,7 @@ from core.answers.selection import Side as Selected
 from core.answers.selection import newest_cells
 from core.gpus import PRECISIONS as SPEC_PRECISIONS
 from core.gpus import Gpu, peak_tflops
+from core.records import SettingKey
 
 if TYPE_CHECKING:
     from core.store import Store
@@ -306,15 +309,41 @@ def _ablation(
         setting=setting, without=right, with_=left, ratio=ratio.value, low=ratio.low, high=ratio.high, board=board,
         gpu=str(one.first["gpu_label"]), on_side=sides.get(board), runs=(one.run_id, other.run_id),
         is_this_pair={(one.run_id, one.setting_key), (other.run_id, other.setting_key)} == compared,
-        outputs=_outputs(one, other),
+        outputs=_outputs(one, other, (left, right)),
     )
 
 
-def _outputs(one: Cell, other: Cell) -> str:
-    """Whether both computed the same, as far as a drift was recorded."""
-    drifts = [json_value(cell.first["drift"]) for cell in (one, other)]
-    known = [text for text in drifts if text]
-    return f"drift of outputs {known[0]}" if known else "outputs not compared"
+def _outputs(one: Cell, other: Cell, names: tuple[str, str]) -> str:
+    """How far the outputs lie from those of eager fp32, of each cell that is not eager fp32 itself.
+
+    `names`: what the two cells have for the setting that differs.
+    """
+    found = [(name, drift) for cell, name in zip((one, other), names, strict=True)
+             if not _is_the_reference(cell) and (drift := _drift_in_words(cell.first["drift"]))]
+    if not found:
+        return "outputs not compared"
+    told = found[0][1] if len(found) == 1 else "; ".join(f"{name}: {drift}" for name, drift in found)
+    return f"outputs against eager fp32: {told}"
+
+
+def _is_the_reference(cell: Cell) -> bool:
+    """Whether a cell ran as the reference of every drift does: eager fp32 with nothing changed."""
+    setting = setting_dict(cell.first)
+    plain = dataclasses.asdict(SettingKey(precision="fp32"))
+    return all(value == plain[name] for name, value in setting.items() if name != "handicap")
+
+
+def _drift_in_words(text: Any) -> str | None:
+    """The recorded drift (a JSON object of core.measure.agreement) in a phrase; None where it is not known."""
+    drift = json.loads(text) if json_value(text) else {}
+    if "median_px" not in drift:
+        return None
+    pixels = [
+        f"{name} {'not finite' if drift.get(key) is None else f'{units.significant(drift[key])} px'}"
+        for name, key in (("median", "median_px"), ("p95", "p95_px"))
+    ]
+    agreement = drift.get("visibility_agreement")
+    return ", ".join(pixels) + ("" if agreement is None else f", visibility agrees for {units.percent(agreement)}")
 
 
 # --- norms of one's own ----------------------------------------------------------------------------------------------
@@ -358,41 +387,57 @@ def own_norm(pair: Compared) -> list[Norm]:
 
 
 def trials(pair: Compared, ops: Sequence[pd.DataFrame | None]) -> list[Trial]:
-    """Operations that the microscope tried on a board of this gap, joined with the operation tables of both sides."""
+    """Operations that the microscope tried, joined with the operation tables of both sides.
+
+    Those of a board of this gap, and those of other boards where this gap ran the same operation.
+    """
     from core.store import queries
 
     found: list[Trial] = []
     for cell, name, table in ((pair.baseline, "baseline", ops[0]), (pair.target, "target", ops[1])):
         runs = queries.runs(cell.side.store)
-        for run_id in runs.loc[runs["uuid_hash"].isin(cell.boards), "run_id"]:
-            for row in json_value(records(queries.op_trials(cell.side.store, run_id))):
-                found.append(_trial(row, name, str(cell.first["gpu_label"]), table))
+        by_key = {} if table is None else {_key_of(row): row for row in json_value(records(table))}
+        for run in records(runs[runs["method"] == cell.method]):
+            on_board = run["uuid_hash"] in cell.boards
+            for row in json_value(records(queries.op_trials(cell.side.store, run["run_id"]))):
+                match = _by_the_same_kernels(by_key.get(_key_of(row)), row)
+                if on_board or match is not None:
+                    found.append(_trial(row, name, run, on_board, match))
     seen: dict[tuple[Any, ...], Trial] = {}
     for trial in found:  # one board on both sides: the side whose table holds the operation keeps it
-        key = trial.op, trial.stage, trial.change, trial.before_ms, trial.after_ms
-        if key not in seen or seen[key].on_side is None:
+        key = trial.op, trial.stage, trial.shapes, trial.change, trial.before_ms, trial.after_ms
+        if key not in seen or _nearness(trial) > _nearness(seen[key]):
             seen[key] = trial
     return sorted(seen.values(), key=lambda trial: -trial.saved_ms)
 
 
-def _trial(row: Mapping[str, Any], side_name: str, gpu: str, table: pd.DataFrame | None) -> Trial:
-    match = None if table is None else _row_of(row, table)
+def _nearness(trial: Trial) -> tuple[bool, bool]:
+    return trial.on_side is not None, trial.on_board
+
+
+def _trial(
+    row: Mapping[str, Any], side_name: str, run: Mapping[str, Any], on_board: bool, match: Mapping[str, Any] | None
+) -> Trial:
     calls = int(match["calls"]) if match is not None and match["calls"] else int(row["calls"] or 1)
+    before, after = row["before_ms"], row["after_ms"]
+    factor = ratio_interval([before], [after])
     return Trial(
-        op=row["op"], stage=row["stage"], change=row["change"], before_ms=median(row["before_ms"]),
-        after_ms=median(row["after_ms"]), calls=calls, kernels_before=tuple(row["kernels_before"] or ()),
-        kernels_after=tuple(row["kernels_after"] or ()), on_side=side_name if match is not None else None, gpu=gpu,
-        reproduced=row["reproduced"], max_abs_diff=row["max_abs_diff"],
+        op=row["op"], stage=row["stage"], change=row["change"], before_ms=median(before), after_ms=median(after),
+        calls=calls, kernels_before=tuple(row["kernels_before"] or ()), kernels_after=tuple(row["kernels_after"] or ()),
+        on_side=side_name if match is not None else None, gpu=str(run["gpu_label"]), reproduced=row["reproduced"],
+        max_abs_diff=row["max_abs_diff"], shapes=key_text(row["shapes"]), agrees=row["agrees"], low=factor.low,
+        high=factor.high, n=min(len(before), len(after)),
+        device_ms=None if match is None else match["device_ms"], on_board=on_board,
     )
 
 
-def _row_of(trial: Mapping[str, Any], table: pd.DataFrame) -> Mapping[str, Any] | None:
-    """The operation of a table that a trial took out: the same key, and not by other kernels."""
-    from core.analysis.op_diff import key_text
+def _key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(key_text(row.get(name)) for name in KEY)
 
-    wanted = [key_text(trial.get(name)) for name in KEY]
-    for row in json_value(records(table)):
-        if [key_text(row.get(name)) for name in KEY] == wanted:
-            ran, tried = set(row["kernels"] or ()), set(trial["kernels_before"] or ())
-            return row if not ran or not tried or ran & tried else None
-    return None
+
+def _by_the_same_kernels(row: Mapping[str, Any] | None, trial: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The row of an operation table that a trial took out, unless other kernels ran there."""
+    if row is None:
+        return None
+    ran, tried = set(row["kernels"] or ()), set(trial["kernels_before"] or ())
+    return row if not ran or not tried or ran & tried else None

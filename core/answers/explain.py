@@ -49,6 +49,7 @@ from core.answers.matching import (
     cells_of,
     main_pair,
     match,
+    on_one_board,
     setting_dict,
     wall_ms_by_process,
     work_dict,
@@ -80,7 +81,7 @@ def explain(
     The founding size is taken if it is common, else the largest work; FP32 first. Raises `UserError` as `select`.
     Sides that share no work give the verdict not_comparable with its reasons, and no ratio.
     """
-    left, right = select(store, baseline, filters), select(store, target, filters)
+    left, right = on_one_board(select(store, baseline, filters), select(store, target, filters))
     found = match(left, right)
     pairs, left_out = without_emulated(found, left, right, filters)
     if not pairs:
@@ -193,6 +194,10 @@ def _evidence(
     if evidence.same_machine(*sides):
         lone = lone_difference(setting_dict(pair.baseline.first), setting_dict(pair.target.first))
     limit = LIMIT_OF_SETTING.get(lone[0]) if lone else None
+    if differing is not None:
+        scaled = _not_beyond_stages(differing, stages)
+        differing = differing.assign(**{f"in_pass_ms_{name}": scaled[f"device_ms_{name}"]
+                                        for name in ("baseline", "target")})
     samples = wall_ms_by_process([pair.baseline, pair.target])
     by_process = samples[id(pair.baseline)], samples[id(pair.target)]
     return Evidence(
@@ -274,7 +279,9 @@ def _trial_row(trial: Trial) -> dict[str, Any]:
         "op": trial.op, "stage": trial.stage, "change": trial.change, "factor": trial.factor,
         "before_ms": trial.before_ms, "after_ms": trial.after_ms, "calls": trial.calls, "saved_ms": trial.saved_ms,
         "kernels_before": list(trial.kernels_before), "kernels_after": list(trial.kernels_after), "gpu": trial.gpu,
-        "on_side": trial.on_side, "reproduced": trial.reproduced, "max_abs_diff": trial.max_abs_diff,
+        "low": trial.low, "high": trial.high, "n": trial.n, "shapes": trial.shapes, "on_board": trial.on_board,
+        "on_side": trial.on_side, "reproduced": trial.reproduced, "agrees": trial.agrees,
+        "max_abs_diff": trial.max_abs_diff,
     }
 
 

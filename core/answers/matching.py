@@ -6,11 +6,12 @@ those that the two selections fix to different values (`h200,precision=fp32` aga
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from core.answers.json_values import json_value, records
 from core.answers.selection import SETTING_FIELDS, WORK_FIELDS, Selection, Side
@@ -82,6 +83,50 @@ def cells_of(side: Side) -> list[Cell]:
     for line in records(side.lines):
         groups.setdefault((line["work_key"], line["setting_key"], line["method"], line["run_id"]), []).append(line)
     return [Cell(side, tuple(groups[key])) for key in sorted(groups)]
+
+
+def on_one_board(baseline: Side, target: Side) -> tuple[Side, Side]:
+    """Both sides, their cells on one board wherever a board measured both: two settings of a card are compared there.
+
+    Only where the newest cells lie on different boards; then the board whose older one of the two is newest is taken.
+    """
+    sides = baseline, target
+    if any(side.older is None for side in sides) or baseline.store is not target.store:
+        return sides
+    boards = set(baseline.older["uuid_hash"]) & set(target.older["uuid_hash"])  # type: ignore[index]
+    if not boards:
+        return sides
+    free = _differing(baseline.selection, target.selection)
+    joined = [name for name in SETTING_FIELDS if name not in free]
+    chosen = [{_key(cell, joined): cell for cell in sorted(cells_of(side), key=_age)} for side in sides]
+    apart = [key for key in chosen[0] if key in chosen[1] and not chosen[0][key].boards & chosen[1][key].boards]
+    if not apart:
+        return sides
+    every = [
+        [cell for cell in cells_of(replace(side, lines=side.older[side.older["uuid_hash"].isin(boards)]))  # type: ignore[index]
+         if _key(cell, joined) in apart]
+        for side in sides
+    ]
+    moved: tuple[dict[str, Cell], dict[str, Cell]] = ({}, {})
+    for key in apart:
+        own, other = ([cell for cell in cells if _key(cell, joined) == key] for cells in every)
+        pairs = [(a, b) for a in own for b in other if a.boards & b.boards and a.method == b.method]
+        if pairs:
+            best = max(pairs, key=lambda pair: (min(map(_age, pair)), max(map(_age, pair))))
+            for place, cell in enumerate(best):
+                moved[place][chosen[place][key].run_id + cell.work_key + cell.setting_key] = cell
+    left, right = (_moved(side, cells) for side, cells in zip(sides, moved, strict=True))
+    return left, right
+
+
+def _moved(side: Side, cells: Mapping[str, Cell]) -> Side:
+    """The side with some cells taken from other runs. `cells`: by the run, work and setting that they stand for."""
+    if not cells:
+        return side
+    names = side.lines["run_id"] + side.lines["work_key"] + side.lines["setting_key"]
+    rows = [line for cell in cells.values() for line in cell.lines]
+    taken = pd.DataFrame(rows, columns=side.lines.columns).astype(side.lines.dtypes.to_dict())
+    return replace(side, lines=pd.concat([side.lines[~names.isin(list(cells))], taken], ignore_index=True))
 
 
 def match(baseline: Side, target: Side) -> Matching:

@@ -84,6 +84,7 @@ class Side:
     failed: pd.DataFrame
     store: Store
     assumptions: tuple[str, ...] = ()
+    older: pd.DataFrame | None = None  # every ok line of the selection, the ones of older runs too
 
     @property
     def boards(self) -> int:
@@ -234,7 +235,7 @@ def select(store: Store, selection: Selection | str, filters: Filters | None = N
     ok = kept[(kept["status"] == "ok") & ~kept["superseded"].astype(bool)]
     lines = newest_cells(ok)
     failed = _without_ok(kept[kept["status"] != "ok"], ok)
-    return Side(chosen, kind, label, gpu_key, lines, failed, store, assumptions)  # type: ignore[arg-type]
+    return Side(chosen, kind, label, gpu_key, lines, failed, store, assumptions, ok)  # type: ignore[arg-type]
 
 
 def _raise_if_held(store: Store, name: str, run_id: str | None) -> None:

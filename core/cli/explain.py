@@ -201,17 +201,22 @@ def _show_factors(answer: dict[str, Any]) -> None:
 
 def _show_findings(answer: dict[str, Any]) -> None:
     """Causes, best evidence first, each with its size, its fix and the measurement that decides."""
+    from core import units
     from core.answers.sentences import size
     from core.cli.output import printable, say
 
     found = answer["findings"]
     if not found:
         return
-    print("\ncauses")
+    several = len(found) > 1 and answer["residual"] is not None
+    print("\ncauses" + (" (those of one factor overlap: their sizes do not multiply)" if several else ""))
     for number, finding in enumerate(found[:FINDINGS_SHOWN], 1):
         side = finding["side"]
         say(f"{number}. {finding['evidence']}: {finding['cause']}, {size(finding['effect'], side)} on the {side}. "
             f"{finding['detail']}")
+        if finding["most"] is not None and answer["residual"] is not None:
+            parts = " x ".join([*finding["factors"], "residual"])
+            say(f"   within: {parts} = {units.ratio(finding['most'])} on the {side}")
         say(f"   fix: {finding['fix']}")
         print(printable(f"   decide: {finding['decide_by']}"))
     if len(found) > FINDINGS_SHOWN:
