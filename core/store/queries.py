@@ -115,6 +115,13 @@ def op_trials(store: Readable, run_id: str) -> pd.DataFrame:
     return _typed(store.frame("select * from op_trial where run_id = ? order by seq", [run_id]))
 
 
+def runs_with_trials(store: Readable) -> pd.DataFrame:
+    """One row per run in which the microscope tried an operation."""
+    return _typed(store.frame(
+        "select distinct t.run_id, r.gpu_label from op_trial t join counted_run r using (run_id) order by t.run_id"
+    ))
+
+
 def runs(store: Readable) -> pd.DataFrame:
     """One row per run, newest first, with its device, its state and its cells.
 
