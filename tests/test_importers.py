@@ -74,6 +74,53 @@ def times(found: Preview) -> dict[str, tuple[float, ...]]:
 # --- what holds for all ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.json", "[" * 100_000, "no JSON as a whole (nested too deeply)"),
+        ("a.json", '{"a": 1,\n "b": }', "no JSON as a whole (Expecting value in line 2, column 7)"),
+        ("a.json", '{"loss": 1, "epoch": 2}', "JSON in no shape that is known here (its keys: loss, epoch)"),
+        ("a.csv", "T4,5\nL4,6\n", "no table either (line 1 holds numbers, and no line of words above says of what)"),
+        ("a.csv", "a\nb\n", "no table either (no two of its first lines have equally many fields)"),
+        ("a.csv", ",".join(f"c{n}" for n in range(3000)) + "\n" + ",1" * 2999 + "\n", "3000 columns; at most 2000"),
+        ("a.csv", "x" * 600 + ",ms\na,1\n", "the name of a column has 600 characters; at most 500"),
+        ("a.csv", "x" * 200_000 + ",ms\na,1\n", "a line of more than 131072 characters"),
+        ("a.csv", "model,colour\na,red\nb,blue\n", "a table without a column of numbers (model, colour)"),
+    ],
+)
+def test_what_nobody_knows_is_told_as_far_as_it_is_understood(name: str, content: str, said: str) -> None:
+    sentence = refusal(name, content)
+    assert said in sentence
+    assert len(sentence) < 500
+
+
+def test_a_key_given_twice_is_refused_but_in_the_events_of_a_trace() -> None:
+    twice = '{"forward": {"latency": {"unit": "s", "values": [1], "values": [2]}}}'
+    assert "a.json is an optimum-benchmark report in which an object has the key values twice" in refusal(
+        "a.json", twice, **GPU)
+    event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"device": 0, "device": 0}}'
+    assert "The key device stands twice" in said(read("t.json", '{"traceEvents": [' + event + "]}", **GPU))
+
+
+def test_an_endless_number_costs_that_number_and_not_the_others() -> None:
+    report = ('{"forward": {"latency": {"unit": "s", "values": [0.5, NaN, Infinity, 1e999]}, '
+              '"throughput": {"unit": "samples/s", "value": Infinity}}}')
+    found = read("a.json", report, **GPU)
+    assert times(found) == {"a forward": (500.0,)}
+    assert [(p.field, p.found) for p in found.problems] == [("forward.latency", "3 values")]
+
+
+def test_metric_tables_are_one_kind_when_their_metrics_are_and_each_metric_stands_once() -> None:
+    rows = "metric,value,unit\ndevice,CUDA - NVIDIA L4,\nload_time,100,seconds\nrun_time,100.5,seconds\n"
+    found = read("a.csv", rows + "run_time_minutes,1.675,minutes\nload_time,7,seconds\n", precision="fp16")
+    assert times(found) == {"a load_time": (100_000.0,), "a run_time": (100_500.0,)}
+    assert [(p.line, p.found) for p in found.problems] == [(6, "the same metric again")]
+    columns = [read("a.csv", text, precision="fp16").imported for text in (rows, rows.replace("run", "walk"))]
+    assert columns[0] is not None
+    assert columns[1] is not None
+    assert columns[0].columns != columns[1].columns, "answers for one are no answers for the other"
+
+
 def test_a_foreign_task_is_imported_and_can_equal_no_tracker() -> None:
     found = read("local4d.csv", "task,time (ms)\nlocal4d,5\nlocal4d,6\n", **GPU, apart="none")
     cell, header = cells(found)[0], headers(found)[0]

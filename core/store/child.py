@@ -28,12 +28,12 @@ def read_in_child(
     with tempfile.TemporaryDirectory(prefix="gapscope-") as folder:
         path = Path(folder) / "upload"
         path.write_bytes(data)
-        command = [sys.executable, "-I", *([] if needs_packages else ["-S"]), str(SCRIPT), str(path),
-                   json.dumps(request)]
+        command = [sys.executable, "-I", *([] if needs_packages else ["-S"]), str(SCRIPT), str(path)]
         try:
+            # By stdin: an answer may name a column, which is as long as a stranger made it, and arguments are not.
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder,
-                env=_environment(), timeout=timeout_s, start_new_session=True, check=False,
+                command, input=json.dumps(request).encode(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                cwd=folder, env=_environment(), timeout=timeout_s, start_new_session=True, check=False,
             )
         except subprocess.TimeoutExpired:
             raise UserError(f"{name} takes longer than {timeout_s:.0f} s to read", "a run file",

@@ -1,9 +1,9 @@
 """Reads one uploaded file in a process of its own, under limits, and prints what is in it as one JSON document.
 
-Started by core.store.child as a plain script (`python -I -S read_upload.py FILE REQUEST`): the standard library,
-core.records, and for files of other programs core.store.importers with core.gpus. Only for a Parquet table or another
-database are installed packages let in. Nothing in the file is executed or unpickled; whatever it does to a parser, it
-does here.
+Started by core.store.child as a plain script (`python -I -S read_upload.py FILE`, the request as JSON on stdin): the
+standard library, core.records, and for files of other programs core.store.importers with core.gpus. Only for a
+Parquet table or another database are installed packages let in. Nothing in the file is executed or unpickled; whatever
+it does to a parser, it does here.
 """
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ def examine(path: str, request: dict[str, Any]) -> dict[str, Any]:
     """What the file holds, whoever wrote it. `request`: limits, name, sha, answers, received_at.
 
     A file of another program comes back with `import`: what was understood, `questions`, and, once none of them is
-    open, the `lines` of the run file that it becomes, counted as `look` counts those of a run file.
+    open, the `lines` of the run file that it becomes, counted as `look` counts those of a run file. One that nothing
+    here knows comes back as `look` sees it, with `unknown`: what it is as a file of another program.
     """
     limits = request["limits"]
     try:
@@ -123,12 +124,14 @@ def examine(path: str, request: dict[str, Any]) -> dict[str, Any]:
         if given is None:
             return look(path, limits)
         found = _understood(given, request)
+        if found is None:
+            return {**look(path, limits), "unknown": _importers()["why_unknown"](given)}
     except _RefusedError as error:
         return {"refused": list(error.args)}
     except MemoryError:
         return {"refused": ["reading it takes too much memory", "a smaller file",
                             "split it; of a trace, profile fewer steps"]}
-    return look(path, limits) if found is None else found
+    return found
 
 
 def _given(path: str, request: dict[str, Any]) -> Any:
@@ -205,7 +208,8 @@ def _importers() -> dict[str, Any]:
 
     return {
         "Given": model.Given, "RefusedError": model.RefusedError, "recognise": formats.recognise,
-        "understand": formats.understand, "read_parquet": mapped.read_parquet, "Database": database.Database,
+        "understand": formats.understand, "why_unknown": formats.why_unknown, "read_parquet": mapped.read_parquet,
+        "Database": database.Database,
         "understand_database": database.understand_database,
     }
 
@@ -222,6 +226,6 @@ def limit_process(limits: dict[str, int]) -> None:
 
 
 if __name__ == "__main__":
-    file, asked = sys.argv[1], json.loads(sys.argv[2])
+    file, asked = sys.argv[1], json.load(sys.stdin)
     limit_process(asked["limits"])
     print(json.dumps(examine(file, asked)))

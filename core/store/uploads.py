@@ -22,8 +22,10 @@ from typing import Any
 from core.errors import UserError
 from core.records import RunsFolder, now_utc
 from core.store import imported, queries
+from core.store.access import require_write
 from core.store.child import PACKED_FORMATS, read_in_child
 from core.store.imported import Imported, Question, mapping_target, saved_answers
+from core.store.importers.model import with_article
 from core.store.journal import (
     DELETE,
     MAPPING,
@@ -47,6 +49,7 @@ LIMITS = {
 TIMEOUT_S = 90.0
 INGEST_WAIT_S = 10.0
 
+KNOWN_FILES = "a run file (.jsonl or .jsonl.gz), a trace or report of a known program, or a table with a header"
 TORCH_RECIPE = ("never loaded here, since loading runs code; write the numbers out where it was made: "
                 "a CSV with a header such as task,ms, of torch.utils.benchmark one row per value of Measurement.times")
 _OTHER_FORMATS: tuple[tuple[bytes, int, str, str], ...] = (
@@ -226,7 +229,7 @@ def _foreign(
 
 def _refused(name: str, found: str, expected: str, fix: str = "nothing was kept") -> UserError:
     """A refusal of the child; what it calls "a ..." is the file itself."""
-    return UserError(f"{name} is {found}" if found.startswith("a ") else f"{name}: {found}", expected,
+    return UserError(f"{name} is {found}" if found.startswith(("a ", "an ")) else f"{name}: {found}", expected,
                      fix or "nothing was kept")
 
 
@@ -242,6 +245,7 @@ def accept(
     rebuild makes the same rows of the original; what was answered for a table is offered for the next one.
     Raises `UserError` for bad lines, for open questions, and as `preview` does.
     """
+    require_write("the upload")
     upload_id = hashlib.sha256(data).hexdigest()
     if found is None or found.upload_id != upload_id:
         found = preview(data, name, answers=answers, runs=runs)
@@ -438,6 +442,11 @@ def _refuse_without_lines(found: dict[str, Any], problems: Sequence[FoundProblem
         return
     if problems and problems[0].field == "schema":
         raise UserError(f"{name} has schema {problems[0].found}", problems[0].expected)
+    unknown = found.get("unknown")
+    if unknown is not None:
+        where = f" (line {problems[0].line}, field {problems[0].field}: {problems[0].found})" if problems else ""
+        raise UserError(f"{name} is no run file{where}, and {unknown}", KNOWN_FILES,
+                        "export it as CSV with a header and a column of times")
     if problems:
         first = problems[0]
         raise UserError(
@@ -450,17 +459,13 @@ def _refuse_without_lines(found: dict[str, Any], problems: Sequence[FoundProblem
 
 def _open_error(found: Preview, about: Imported) -> UserError:
     if about.facts_for is not None:
-        return UserError(f"{found.name} is {_article(about.title)}, which holds no figures",
+        return UserError(f"{found.name} is {with_article(about.title)}, which holds no figures",
                          "the file that it belongs to", "give both together")
     asked = found.open_questions
     names = " ".join(f"--answer {question.key}=..." for question in asked)
-    return UserError(f"{found.name} is {_article(about.title)} that does not say everything: "
+    return UserError(f"{found.name} is {with_article(about.title)} that does not say everything: "
                      + " ".join(question.text for question in asked)[:600], names,
                      "answer in the form of the Data page, or with these options")
-
-
-def _article(title: str) -> str:
-    return f"{'an' if title[:1].lower() in 'aeio' or title.startswith('nv') else 'a'} {title}"
 
 
 def _mixed_error(found: Preview) -> UserError:

@@ -275,4 +275,4 @@ def _grouped(rows: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0].split("/")[0][:100]
+    return (str(error).splitlines() or [""])[0].split("/")[0].rstrip(' "')[:100]

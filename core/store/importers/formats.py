@@ -18,9 +18,12 @@ from core.store.importers import (
     torch_profiler,
 )
 from core.store.importers.lines import encode
-from core.store.importers.model import ForeignRun, Given, Interview, Reading, RefusedError
+from core.store.importers.model import ForeignRun, Given, Interview, Reading, RefusedError, with_article
+from core.store.importers.text import why_no_table
 
 MAX_PROBLEMS, MAX_TABLE_ROWS, MAX_SAMPLE_ROWS = 100, 200, 5
+MAX_FACT = 500
+"""Characters of what a file says of another one, and of a cell that is shown."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,22 @@ def recognise(given: Given) -> Format | None:
     return next((known for known in FORMATS if _recognises(known, given)), None)
 
 
+def why_unknown(given: Given) -> str:
+    """What a file is that no format here recognises, as far as it can be told."""
+    try:
+        start = given.text.lstrip()[:1]
+    except RefusedError as error:
+        return error.found
+    if start in ("{", "["):
+        if given.json_trouble is not None:
+            return f"no JSON as a whole ({given.json_trouble})"
+        keys = ", ".join(str(key)[:40] for key in list(given.json)[:6]) if isinstance(given.json, dict) else ""
+        return f"JSON in no shape that is known here{f' (its keys: {keys})' if keys else ''}"
+    if given.table is None:
+        return f"no table either ({why_no_table(given.text)})"
+    return f"a table without a column of numbers ({', '.join(given.table.columns)[:120]})"
+
+
 def _recognises(known: Format, given: Given) -> bool:
     """A recogniser looks for what it knows and may trip over what else a stranger put there: then it is not its."""
     try:
@@ -77,14 +96,17 @@ def understand(
 
     Raises `RefusedError`: what was recognised, what not, and how to export it better.
     """
-    interview = Interview(answers)
+    interview, titled = Interview(answers), with_article(known.title)
+    twice = given.key_given_twice
+    if twice is not None and known.key != torch_profiler.KEY:
+        raise RefusedError(f"{titled} in which an object has the key {twice} twice", "each key once", "export it again")
     try:
         reading = known.read(given, interview)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, RecursionError, OverflowError) as error:
         # A reader takes the parts that it knows to be what they are in the format; a file that only looks like it
         # ends here.
-        raise RefusedError(f"a {known.title} with something else in it than the format has "
-                           f"({type(error).__name__})", f"a {known.title}", "export it again") from None
+        raise RefusedError(f"{titled} with something else in it than the format has ({type(error).__name__})", titled,
+                           "export it again") from None
     unknown = interview.unknown()
     if unknown:
         keys = sorted({*interview.questions, *interview.used})
@@ -95,19 +117,22 @@ def understand(
             lines = encode(reading, format_key=known.key, file_name=given.name, sha=sha, answers=interview.used,
                            assumed=interview.assumed, received_at=received_at)
         except (ValueError, RecordError) as error:
-            raise RefusedError(f"a {known.title} with a value that no run file holds ({str(error)[:120]})",
-                               f"a {known.title}") from None
+            raise RefusedError(f"{titled} with a value that no run file holds ({str(error)[:120]})", titled) from None
         if b'"kind":"cell"' not in lines and not any(run.log for run in reading.runs):
-            raise RefusedError(f"a {known.title} without a figure that can be used", "at least one time")
+            raise RefusedError(f"{titled} without a figure that can be used", "at least one time")
+    if twice is not None:
+        reading.said.append(f"The key {twice} stands twice in one of its events; the last one counts.")
     table = given.table if known.key == mapped.KEY else None
     result = {
         "format": known.key, "title": known.title, "said": reading.said[:30],
         "questions": [asdict(question) for question in interview.questions.values()],
         "assumed": interview.assumed, "answers": interview.used,
         "problems": [[p.line, p.field[:120], p.found[:200], p.expected[:200]] for p in reading.problems[:MAX_PROBLEMS]],
-        "left_out": len(reading.problems), "columns": list(reading.columns), "facts": reading.facts,
+        "left_out": len(reading.problems), "columns": list(reading.columns),
+        "facts": {key: value[:MAX_FACT] for key, value in reading.facts.items()},
         "facts_for": reading.facts_for, "tasks": _task_table(reading.runs),
-        "sample": [list(table.columns), *map(list, table.rows[:MAX_SAMPLE_ROWS])] if table is not None else [],
+        "sample": [[cell[:MAX_FACT] for cell in row] for row in (table.columns, *table.rows[:MAX_SAMPLE_ROWS])]
+        if table is not None else [],
     }
     return {**_printable(result), "lines": lines.decode() if lines is not None else None}
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -114,7 +115,9 @@ def _cell(task: Task, board: Board, format_key: str) -> Cell:
         process=0, workload=Workload(work, SettingKey(task.precision, task.execution)), status=task.status,
         reason=task.reason, first_call_ms=task.first_call_ms, warmup_ms=task.warmup_ms, wall_ms=task.times_ms,
         stop_rule=task.how or None, peak_bytes=task.peak_bytes, energy_j=task.energy_j,
-        execution_path=dict(task.stated), kernel_busy_ms=task.kernel_busy_ms, profiled_wall_ms=task.profiled_wall_ms,
+        execution_path={name: value for name, value in task.stated.items()
+                        if not isinstance(value, float) or math.isfinite(value)},
+        kernel_busy_ms=task.kernel_busy_ms, profiled_wall_ms=task.profiled_wall_ms,
         ops=task.ops,
     )
 

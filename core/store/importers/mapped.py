@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from core.store.importers.devices import FLOAT_WORDS, PRECISION_CHOICES, PRECISION_WORDS, ask_board
 from core.store.importers.model import ForeignRun, Given, Interview, Problem, Reading, RefusedError, Task
 from core.store.importers.text import (
+    MAX_COLUMN_NAME,
     MS_PER_UNIT,
     RATE_UNIT,
     TIME_UNITS,
@@ -259,7 +260,8 @@ def read_parquet(data: bytes, name: str) -> Given:
                            "write it again") from None
     plain = [f.name for f in table.schema if not pa.types.is_nested(f.type) and not pa.types.is_binary(f.type)
              and not pa.types.is_large_binary(f.type)]
-    table = table.select([name for name in dict.fromkeys(plain) if plain.count(name) == 1])
+    table = table.select([name for name in dict.fromkeys(plain) if plain.count(name) == 1
+                          and len(name) <= MAX_COLUMN_NAME])
     if not table.num_columns or not table.num_rows:
         raise RefusedError("a Parquet table without rows of plain columns", expected)
     columns = [["" if value is None else str(value)[:1000] for value in column.to_pylist()]

@@ -22,6 +22,11 @@ class RefusedError(Exception):
         self.found, self.expected, self.fix = found, expected, fix
 
 
+def with_article(title: str) -> str:
+    """`an asv result`, `a table`."""
+    return f"{'an' if title[:1] in 'aeio' or title.startswith(('nv', 'MLPerf')) else 'a'} {title}"
+
+
 @dataclass(frozen=True)
 class Question:
     """Something that the file does not say. `default` None: it must be answered before anything comes in.
@@ -59,15 +64,44 @@ class Given:
         """Raises `RefusedError` when the bytes are no text."""
         return decode(self.data)
 
-    @cached_property
+    @property
     def json(self) -> Any:
         """The JSON value, None when it is none. Bare NaN is taken as a missing number."""
+        return self._parsed[0]
+
+    @property
+    def json_trouble(self) -> str | None:
+        """Why it is no JSON."""
+        return self._parsed[1]
+
+    @property
+    def key_given_twice(self) -> str | None:
+        """A key that an object of the JSON value has twice: readers disagree on which one counts."""
+        return self._parsed[2]
+
+    @cached_property
+    def _parsed(self) -> tuple[Any, str | None, str | None]:
         import json
 
+        twice: list[str] = []
+
+        def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            made = dict(pairs)
+            if len(made) != len(pairs) and not twice:
+                names = [name for name, _ in pairs]
+                twice.append(next(name for name in names if names.count(name) > 1)[:60])
+            return made
+
         try:
-            return json.loads(self.text)
-        except (ValueError, RecursionError, RefusedError):
-            return None
+            return json.loads(self.text, object_pairs_hook=unique), None, twice[0] if twice else None
+        except json.JSONDecodeError as error:
+            return None, f"{error.msg} in line {error.lineno}, column {error.colno}", None
+        except RecursionError:
+            return None, "nested too deeply", None
+        except ValueError as error:  # integers of too many digits
+            return None, str(error)[:120], None
+        except RefusedError as error:
+            return None, error.found, None
 
     @cached_property
     def table(self) -> Table | None:

@@ -41,7 +41,8 @@ def read(given: Given, interview: Interview) -> Reading:
         if latency is None:
             continue
         factor = MS_PER_UNIT.get(str(latency.get("unit", "s")))
-        values = [v for v in latency["values"] if isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0]
+        values = [v for v in latency["values"]
+                  if isinstance(v, (int, float)) and not isinstance(v, bool) and 0 < v < float("inf")]
         if len(values) < len(latency["values"]):
             reading.problems.append(Problem(0, f"{phase}.latency", f"{len(latency['values']) - len(values)} values",
                                             "numbers above 0"))

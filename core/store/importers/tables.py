@@ -237,8 +237,14 @@ def read_metric(given: Given, interview: Interview) -> Reading:
     """Numbers and words share a column. Times are rows with a unit of time; a rate of few digits is not made one."""
     table = given.table
     assert table is not None
-    reading = Reading(columns=table.columns)
-    rows = {row[0]: (row[1], row[2], line) for row, line in zip(table.rows, table.lines, strict=True) if len(row) == 3}
+    reading = Reading()
+    _check_lengths(table, reading)
+    rows: dict[str, tuple[str, str, int]] = {}
+    for row, line in zip(table.rows, table.lines, strict=True):
+        if len(row) == 3 and rows.setdefault(row[0], (row[1], row[2], line))[2] != line:
+            reading.problems.append(Problem(line, row[0], "the same metric again", "each metric once"))
+    # Every such table has the same three columns; what it is about is in its metrics.
+    reading.columns = tuple(rows)
     device = rows.get("device", ("", "", 0))[0]
     stated = re.sub(r"^(?:CUDA|cuda|GPU)\s*-\s*", "", device).strip() or None
     board = ask_board(interview, reading, stated)
@@ -246,7 +252,8 @@ def read_metric(given: Given, interview: Interview) -> Reading:
     precision = ask_precision(interview, "fp16" if half else "float" if "fp16" in rows else None)
     kind = rows.get("test_type", (given.stem, "", 0))[0]
     model = rows.get("model_name", ("", "", 0))[0]
-    tasks, seen_ms = [], set[float]()
+    tasks: list[Task] = []
+    seen_ms: dict[str, float] = {}
     for metric, (text, unit, line) in rows.items():
         unit_of_time = time_unit(unit)
         if unit_of_time is None or unit_of_time == RATE_UNIT:
@@ -258,9 +265,10 @@ def read_metric(given: Given, interview: Interview) -> Reading:
             reading.problems.append(Problem(line, metric, text[:40], "a number above 0"))
             continue
         time_ms = value * MS_PER_UNIT[unit_of_time]
-        if any(abs(time_ms / other - 1) < 0.01 for other in seen_ms):
+        other_ms = seen_ms.get(re.sub(r"_(?:minutes|hours|seconds|ms)$", "", metric))
+        if other_ms is not None and abs(time_ms / other_ms - 1) < 0.01:
             continue  # the same time in minutes
-        seen_ms.add(time_ms)
+        seen_ms[metric] = time_ms
         batch = number(rows.get("inference_batch_size" if metric.startswith("inference") else "batch_size",
                                 ("", "", 0))[0])
         if precision is not None:

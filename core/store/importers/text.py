@@ -26,7 +26,7 @@ MS_PER_UNIT = {
 }
 TIME_UNITS = ("ns", "us", "ms", "s", "min")
 RATE_UNIT = "items/s"
-MAX_COLUMNS = 2_000
+MAX_COLUMNS, MAX_COLUMN_NAME = 2_000, 500
 
 _DELIMITERS = (",", ";", "\t", "|")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,4})?")
@@ -69,7 +69,18 @@ class Table:
 
 
 def read_table(text: str) -> Table | None:
-    """The largest block of equally long rows under a header; None when there is no such block."""
+    """The largest block of equally long rows under a header; None when there is no such block (`why_no_table`)."""
+    found = _table(text)
+    return found if isinstance(found, Table) else None
+
+
+def why_no_table(text: str) -> str:
+    """Why `read_table` finds none, in words; empty when it does."""
+    found = _table(text)
+    return found if isinstance(found, str) else ""
+
+
+def _table(text: str) -> Table | str:
     lines = text.split("\n")
     head = [line for line in lines[:200] if line.strip() and not line.startswith("#")]
     best: tuple[int, str, int] | None = None
@@ -79,8 +90,12 @@ def read_table(text: str) -> Table | None:
             length, count = max(lengths.items(), key=lambda item: (item[1], item[0]))
             if count > 1 and (best is None or (count, length) > (best[0], best[2])):
                 best = count, delimiter, length
-    if best is None or best[2] > MAX_COLUMNS:
-        return None
+    if best is None:
+        if any(len(line) > csv.field_size_limit() for line in head):
+            return f"a line of more than {csv.field_size_limit()} characters"
+        return "no two of its first lines have equally many fields"
+    if best[2] > MAX_COLUMNS:
+        return f"{best[2]} columns; at most {MAX_COLUMNS}"
     _, delimiter, length = best
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
     preamble, columns, rows, numbers = list[str](), None, [], []
@@ -93,7 +108,7 @@ def read_table(text: str) -> Table | None:
                     columns = tuple(_unique(row))
                 elif any(cell.strip() for cell in row):
                     if len(row) == length:
-                        return None  # numbers above the header, or none: what the columns mean is not said
+                        return f"line {reader.line_num} holds numbers, and no line of words above says of what"
                     preamble.append(delimiter.join(row)[:200])
                 continue
             if not any(cell.strip() for cell in row):
@@ -102,10 +117,13 @@ def read_table(text: str) -> Table | None:
                 row = row[:-1]
             rows.append(tuple(cell.strip() for cell in row))
             numbers.append(reader.line_num)
-    except csv.Error:
-        return None
+    except csv.Error as error:
+        return f"line {reader.line_num}: {error}"
     if columns is None or not rows:
-        return None
+        return "no rows under a line of words"
+    longest = max(map(len, columns))
+    if longest > MAX_COLUMN_NAME:
+        return f"the name of a column has {longest} characters; at most {MAX_COLUMN_NAME}"
     return Table(columns, tuple(rows), tuple(numbers), delimiter, tuple(preamble))
 
 
