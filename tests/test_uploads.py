@@ -231,10 +231,10 @@ def test_a_reader_that_takes_too_much_memory_or_time_is_ended(monkeypatch: pytes
             preview(GOOD, "x.jsonl")
 
 
-def test_an_answer_may_be_longer_than_an_argument_of_a_process() -> None:
+def test_an_answer_that_is_longer_than_an_argument_of_a_process_is_refused_like_any_long_text() -> None:
     answers = {"gpu": "T4", "precision": "fp16", "task": "x" * 300_000}
-    found = preview(b"model,time (ms)\na,1\n", "x.csv", answers=answers)
-    assert found.cells == 1
+    with pytest.raises(UserError, match="text of 300000 characters"):
+        preview(b"model,time (ms)\na,1\n", "x.csv", answers=answers)
 
 
 def test_the_reader_imports_nothing_but_records_and_the_standard_library() -> None:
