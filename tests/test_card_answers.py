@@ -43,7 +43,7 @@ def test_own_ceilings_are_shares_of_the_figure_that_they_belong_to(store: Store)
         ("launch_floor", None): None,
     }
     assert answer["headline"] == "Measured here, the Tesla T4 reached 75 % of the bandwidth on its data sheet and " \
-                                 "50 % of the arithmetic on its data sheet."
+                                 "50 % of the FP32 peak."
     assert [point["working_set_bytes"] for point in answer["by_size"]] == [2**20, 2**24, 2**30]
     assert (answer["boards"], answer["l2_bytes"]) == (1, 4 * 2**20)
     assert own_ceilings(store, "h200-sxm-141gb")["rows"] == []

@@ -68,11 +68,14 @@ def _printed(gpu: Gpu | None, row: dict[str, Any]) -> float | None:
 
 
 def _headline(name: str, rows: list[dict[str, Any]]) -> str:
-    best = {
-        part: max((row["share"] for row in rows if row["share"] and row["metric"] in metrics), default=None)
-        for part, metrics in (("bandwidth", ("copy", "read")), ("arithmetic", ("gemm",)))
-    }
-    said = [f"{units.percent(share)} of the {part} on its data sheet" for part, share in best.items() if share]
+    """The best share of the bandwidth, and of the FP32 peak (the one precision that every card has)."""
+    parts = (
+        ("bandwidth on its data sheet", lambda row: row["metric"] in ("copy", "read")),
+        ("FP32 peak", lambda row: row["metric"] == "gemm" and row["precision"] == "fp32"),
+    )
+    best = [(part, max((row["share"] for row in rows if row["share"] and fits(row)), default=None))
+            for part, fits in parts]
+    said = [f"{units.percent(share)} of the {part}" for part, share in best if share]
     if not said:
         return f"No run stored here has measured what the {name} reaches."
     return f"Measured here, the {name} reached {' and '.join(said)}."
