@@ -10,7 +10,7 @@ from core.charts.tables import imports as import_tables
 from core.charts.tables import stored as stored_tables
 from core.store import quarantine, queries, uploads
 from core.store.export import export_csv, export_run
-from pages.parts import imports, shell, show, stored, twin, view
+from pages.parts import access, export, imports, shell, show, stored, twin, view
 
 ROUND = "upload_round"
 
@@ -52,8 +52,9 @@ def look(
 
 
 imports.added()
+locked = access.locked()  # then no uploader: a file sent past it to the server is never looked at
 st.subheader("Add run files", anchor=False)
-given = st.file_uploader(
+given = None if locked else st.file_uploader(
     "Run files, or what other programs wrote (up to 50 MB each)",
     type=["jsonl", "gz", "json", "csv", "tsv", "txt", "log", "parquet", "duckdb"],
     accept_multiple_files=True,
@@ -168,12 +169,16 @@ else:
 # --- out: undo, delete, restore ---
 
 
+def delete(run_id: str) -> None:
+    uploads.delete_run(folder, run_id)
+    st.rerun()
+
+
 @st.dialog("Delete this run?")
 def confirm_delete(run_id: str) -> None:
     st.text(f"{run_id} leaves every page and answer. Its file stays, and it can be restored below.")
     if st.button("Delete", type="primary", icon=":material/delete:", key="delete_yes"):
-        uploads.delete_run(folder, run_id)
-        st.rerun()
+        shell.guarded(delete)(run_id)
 
 
 def undo(upload_id: str) -> None:
@@ -196,7 +201,7 @@ def hold(item: str) -> None:
     show.asked(quarantine.hold, folder, item)
 
 
-if len(runs) and last.button("Delete", icon=":material/delete:", key="delete", width="stretch"):
+if len(runs) and last.button("Delete", icon=":material/delete:", key="delete", width="stretch", disabled=locked):
     confirm_delete(run_id)
 
 def row(text: str, act: Callable[[str], None], name: str, label: str, icon: str) -> None:
@@ -204,7 +209,16 @@ def row(text: str, act: Callable[[str], None], name: str, label: str, icon: str)
     left, right = st.columns([10, 2], vertical_alignment="center")
     left.text(text)
     key = f"{act.__name__}_{name}"
-    right.button(label, icon=f":material/{icon}:", on_click=act, args=[name], key=key, width="stretch")
+    right.button(label, icon=f":material/{icon}:", on_click=act, args=[name], key=key, width="stretch", disabled=locked)
+
+
+def upload_rows(records: list[uploads.UploadRecord]) -> None:
+    for record in records:
+        words = stored_tables.upload_words(record)
+        if record.active:
+            row(words, undo, record.upload_id, "Undo", "undo")
+        else:
+            row(words, redo, record.upload_id, "Bring back", "redo")
 
 
 history = uploads.history(folder)
@@ -232,7 +246,7 @@ if len(held):
             icon=":material/lock_open:",
             on_click=release,
             args=[item, reason],
-            disabled=not reason.strip(),
+            disabled=locked or not reason.strip(),
             key="release",
             width="stretch",
         )

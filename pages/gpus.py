@@ -16,7 +16,7 @@ from core.gpus import catalogue
 from core.gpus.added import NUMBERS, is_added
 from core.gpus.claims import claims
 from core.store.cards import add_card, remove_card
-from pages.parts import shell, show, stored, view
+from pages.parts import access, shell, show, stored, view
 
 FORM = {
     "name": ("Name", "RTX 9090"),
@@ -132,7 +132,14 @@ def one_card(key: str) -> None:
         show.note(gpu.notes)
     show.dataframe(cards_tables.spec_values(answer), alt=f"Data sheet of the {answer['name']}, with sources")
     if is_added(gpu):
-        st.button("Take this card away again", icon=":material/delete:", on_click=remove, args=[key], key="remove")
+        st.button(
+            "Take this card away again",
+            icon=":material/delete:",
+            on_click=remove,
+            args=[key],
+            disabled=access.locked(),
+            key="remove",
+        )
 
 
 def under_the_roof(key: str) -> None:
@@ -225,7 +232,7 @@ def add_a_card() -> None:
                     help=HELP.get(name),
                     max_chars=300,
                 )
-        st.form_submit_button("Add this card", on_click=add)
+        st.form_submit_button("Add this card", on_click=add, disabled=access.locked())
 
 
 cards = catalogue()

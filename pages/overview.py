@@ -15,7 +15,7 @@ from core.charts.tables import gap as gap_tables
 from core.charts.tables import sweep as sweep_tables
 from core.gpus import PRECISIONS
 from core.store import jobs
-from pages.parts import machine, planned, shell, show, stored, view
+from pages.parts import access, machine, planned, shell, show, stored, view
 
 shell.start("Overview")
 
@@ -96,7 +96,13 @@ def measure() -> None:
 
 st.subheader("What is measured here", anchor=False)
 button, said = st.columns([3, 9], vertical_alignment="center")
-button.button("Measure this machine (60 s)", icon=":material/play_circle:", on_click=measure, width="stretch")
+button.button(
+    "Measure this machine (60 s)",
+    icon=":material/play_circle:",
+    on_click=measure,
+    disabled=access.locked(),
+    width="stretch",
+)
 cards = planned.gpus()
 said.markdown(show.plain(sweep_tables.quick_words(cards, covered)))
 if "started" in st.session_state:

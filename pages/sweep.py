@@ -14,7 +14,7 @@ from core.records import PRECISIONS
 from core.store import jobs, queries
 from core.store.progress import RunProgress, run_progress
 from core.trackers import registry
-from pages.parts import planned, shell, show, stored, twin, view
+from pages.parts import access, planned, shell, show, stored, twin, view
 
 ACTIVE = ("running", "queued")
 STATE_WORDS = {
@@ -213,7 +213,7 @@ def controls(job: jobs.Job, progress: RunProgress) -> None:
             icon=":material/stop_circle:",
             on_click=stop,
             args=[job.run_id],
-            disabled=job.stop_requested,
+            disabled=job.stop_requested or access.locked(),
             key="stop",
         )
     elif job.state != "done":
@@ -223,6 +223,7 @@ def controls(job: jobs.Job, progress: RunProgress) -> None:
             on_click=resume,
             args=[job.run_id],
             key="resume",
+            disabled=access.locked(),
             help="Goes on in the same file; finished cells are not repeated, failed ones are.",
         )
     elif progress.repeatable:
@@ -232,6 +233,7 @@ def controls(job: jobs.Job, progress: RunProgress) -> None:
             on_click=resume,
             args=[job.run_id],
             key="again",
+            disabled=access.locked(),
             help="Goes on in the same file; what was measured stays.",
         )
 
@@ -296,6 +298,7 @@ def plan_and_start() -> None:
         on_click=start,
         args=[argv],
         key="start",
+        disabled=access.locked(),
         width="stretch",
     )
     right.markdown(f"**{show.plain(sweep_tables.plan_sentence(plan))}**")

@@ -23,7 +23,7 @@ sys.path.insert(0, "TESTS")
 from builders import cell, header
 from core.records import End, RunsFolder, RunWriter
 arguments = sys.argv[1:]
-if "--bad" in arguments:
+if "--label=bad" in arguments:
     print("option --bad is not known")
     sys.exit(2)
 runs = RunsFolder(arguments[arguments.index("--runs") + 1])
@@ -39,7 +39,7 @@ with RunWriter(runs.run_file(run_id), run_id, resume=resume) as writer:
             writer.write(End("stopped", "asked to"))
             sys.exit(0)
         writer.write(cell(cuda=False, process=process))
-        if resume or "--short" in arguments:
+        if resume or "--label=short" in arguments:
             break
         time.sleep(0.05)
     writer.write(End("done"))
@@ -63,12 +63,12 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_a_sweep_starts_runs_and_ends_by_itself(runs: RunsFolder) -> None:
-    run_id = jobs.start_sweep(["--preset", "quick", "--short"], runs)
+    run_id = jobs.start_sweep(["--preset", "quick", "--label=short"], runs)
     assert jobs.job(run_id, runs).state in ("queued", "running", "done")
     wait_for(lambda: jobs.job(run_id, runs).state == "done")
     found = read_run_file(runs.run_file(run_id))
     assert found.header is not None
-    assert found.header.label == "--preset quick --short"
+    assert found.header.label == "--preset quick --label=short"
     assert jobs.states(runs)[0].run_id == run_id
 
 
@@ -104,7 +104,7 @@ def test_a_sweep_outlives_the_process_that_started_it(runs: RunsFolder, tmp_path
 
 
 def test_a_refused_start_shows_what_the_runner_said(runs: RunsFolder) -> None:
-    run_id = jobs.start_sweep(["--bad"], runs)
+    run_id = jobs.start_sweep(["--label=bad"], runs)
     wait_for(lambda: jobs.states(runs)[0].state == "lost")
     assert jobs.job(run_id, runs).message == "option --bad is not known"
     with pytest.raises(UserError, match="no run file"):
@@ -136,6 +136,6 @@ def test_the_runner_is_core_measure_found_from_any_folder(
     (tmp_path / "core" / "__init__.py").write_text("raise RuntimeError('not ours')")
     monkeypatch.chdir(tmp_path)
     runs = RunsFolder(tmp_path / "runs")
-    run_id = jobs.start_sweep(["--no-such-option"], runs)
+    run_id = jobs.start_sweep(["--preset", "no-such-preset"], runs)
     wait_for(lambda: jobs.job(run_id, runs).state == "lost")
     assert "not ours" not in (runs.run_dir(run_id) / "stdout.log").read_text()

@@ -16,10 +16,18 @@ import core
 from core.errors import UserError
 from core.records import RunsFolder, last_line, new_run_id
 from core.records.runs_folder import State
+from core.store.access import require_write
 
 # -P: a folder called core where the app was started must not stand in for ours.
 RUNNER = ("-P", "-m", "core.measure")
 """What Python is given to run a sweep."""
+
+OPTIONS = frozenset((
+    "--preset", "--tracker", "--precision", "--resolution", "--frames", "--points", "--batch", "--execution",
+    "--memory-format", "--cudnn-benchmark", "--sdp-backend", "--handicap", "--device", "--processes", "--budget",
+    "--label",
+))
+"""What a page may ask of the runner: nothing that names a path (--entry, --checkout, --out, --video, --weights)."""
 
 _children: list[subprocess.Popen[bytes]] = []
 _children_guard = threading.Lock()
@@ -43,9 +51,22 @@ def start_sweep(argv: Sequence[str], runs: RunsFolder) -> str:
     The runner waits its turn (state "queued") while another one measures on the same device. What it prints goes to
     `stdout.log` in the run's folder: `states` shows its last line when the runner refused its options.
     """
+    require_write("the sweep")
+    check_options(argv)
     run_id = new_run_id()
     _start(["run", *argv, "--runs", str(runs.root.resolve()), "--run-id", run_id], runs, run_id)
     return run_id
+
+
+def check_options(argv: Sequence[str]) -> None:
+    """Raises `UserError` for an option that is not among OPTIONS: one typed into a field of a form, or put in a link.
+
+    Written in full only, since argparse takes a beginning for the whole.
+    """
+    for word in argv:
+        if word.startswith("-") and word.partition("=")[0] not in OPTIONS:
+            raise UserError(f"{word[:60]!r} among the values of a sweep", "values alone",
+                            "options that name a file work in a terminal: python -m core run")
 
 
 def resume(run_id: str, runs: RunsFolder) -> None:
@@ -53,6 +74,7 @@ def resume(run_id: str, runs: RunsFolder) -> None:
 
     Raises `UserError`.
     """
+    require_write("resuming")
     state = runs.state(run_id)
     if state in ("running", "queued"):
         raise UserError(f"run {run_id} is {state}", "a run that has ended", "stop it first")
@@ -64,6 +86,7 @@ def resume(run_id: str, runs: RunsFolder) -> None:
 
 def stop(run_id: str, runs: RunsFolder) -> None:
     """Ask a run to stop behind the cell it measures now. Raises `UserError` when it is not running."""
+    require_write("stopping")
     state = runs.state(run_id)
     if state not in ("running", "queued"):
         raise UserError(f"run {run_id} is {state}", "a running one")

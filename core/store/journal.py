@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 from core.errors import UserError
 from core.records import RecordError, now_utc
+from core.store.access import require_write
 
 if sys.platform != "win32":
     import fcntl
@@ -81,7 +82,9 @@ class Journal:
         `base_version` None: the act does not depend on what others did. Raises `StaleVersionError`, and `UserError`
         for an entry that is too large.
         """
-        entry = Entry(secrets.token_hex(8), now_utc(), act, actor[:100], target, base_version, dict(data or {}))
+        who = require_write(act.replace("_", " "))
+        by = (actor or who)[:100]
+        entry = Entry(secrets.token_hex(8), now_utc(), act, by, target, base_version, dict(data or {}))
         raw = json.dumps(asdict(entry), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         if len(raw) > MAX_ENTRY_BYTES:
             raise UserError(f"a text of {len(raw)} bytes", f"at most {MAX_ENTRY_BYTES}", "shorten it")

@@ -11,7 +11,8 @@ import pandas as pd
 import streamlit as st
 
 from core.answers import doctor
-from pages.parts import shell, show, stored
+from core.store.access import require_write
+from pages.parts import access, shell, show, stored
 
 START_AFTER_S = 4.0
 """The check loads torch: not while the first charts are drawn."""
@@ -41,6 +42,12 @@ def check() -> Check:
     return started
 
 
+def again() -> None:
+    """Not for a visitor who may only look: each check is a process that loads torch."""
+    if show.asked(require_write, "a new check") is not None:
+        check.clear()
+
+
 def checked() -> None:
     """One line, and folded in what was looked at; while the doctor is at work, so much. Draws nothing late."""
     asked = check()
@@ -68,7 +75,13 @@ def checked() -> None:
                 ),
                 alt=words,
             )
-            st.button("Check again", icon=":material/refresh:", on_click=check.clear, key="doctor_again")
+            st.button(
+                "Check again",
+                icon=":material/refresh:",
+                on_click=again,
+                disabled=access.locked(),
+                key="doctor_again",
+            )
 
 
 @st.fragment(run_every=1.0)

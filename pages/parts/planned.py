@@ -12,6 +12,7 @@ from typing import Any
 import streamlit as st
 
 from core.errors import UserError
+from core.store import jobs
 from core.trackers import registry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @st.cache_data(max_entries=60, ttl=3600, show_spinner=False)
 def plan(argv: tuple[str, ...]) -> dict[str, Any]:
     """The plan of a sweep with these options, as the runner prints it; its complaint is a `UserError`."""
+    jobs.check_options(argv)
     done = subprocess.run(
         [sys.executable, "-m", "core.measure", "plan", *argv, "--json"],
         cwd=ROOT,

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import streamlit as st
 
 from core.errors import UserError
-from pages.parts import stored, view
+from pages.parts import access, stored, view
 from pages.parts.navigation import PAGES, page_info
 from pages.parts.show import mode, plain
 
@@ -32,7 +32,11 @@ def main() -> None:
     sections: dict[str, list[Any]] = {}
     for info in PAGES:
         sections.setdefault(info.section, []).append(page_of(info.name))
-    page = st.navigation(sections, position="sidebar", expanded=True)
+    problem = access.problem()
+    page = st.navigation(sections, position="hidden" if problem else "sidebar", expanded=True)
+    if problem:
+        problem()
+        return
     held = stored.other_holder()
     if held is not None:
         st.html('<div class="gs-head"><h1>Another app has the database</h1></div>')
@@ -41,6 +45,7 @@ def main() -> None:
         return
     view.begin(page.title)
     place = st.container()
+    access.standing()
     st.session_state[_INSIDE] = True
     try:
         guarded(page.run)()

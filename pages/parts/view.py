@@ -72,8 +72,8 @@ def share() -> None:
     st.code(address, language=None, wrap_lines=True)
     if urlsplit(address).hostname in _LOOPBACK:
         st.warning(
-            "This app answers on this machine only: nobody else can open the link. To let others in, start it so "
-            "(there is no login: everybody who reaches it can use it):",
+            "This app answers on this machine only: nobody else can open the link. Started so, others can look at "
+            "everything and change nothing:",
             icon=":material/lock:",
         )
         st.code("streamlit run app.py --server.address 0.0.0.0 --server.allowedHosts MACHINE-NAME", language="bash")
