@@ -135,6 +135,10 @@ class AppStore(Store):
             (*self.notices, *self._ingester.notices),
         )
 
+    @property
+    def closed(self) -> bool:
+        return self._stop.is_set()
+
     def close(self) -> None:
         """Stop the ingester behind its running transaction, then let the database go."""
         self._stop.set()

@@ -6,7 +6,9 @@ Every cached answer has the data version in its key and a bound: a new line of a
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -28,11 +30,21 @@ from core.store import AppStore, database_path, holder_of, open_app, queries
 
 T = TypeVar("T")
 
+_opened: dict[Path, AppStore] = {}
+_one_opening = threading.Lock()
+
 
 @st.cache_resource(show_spinner="Reading the stored measurements")
 def store() -> AppStore:
-    """Raises `UserError` naming the process that has the database."""
-    return open_app()
+    """Raises `UserError` naming the process that has the database.
+
+    Not kept by Streamlit alone: any visitor can have its caches cleared, and the store behind them keeps the lock.
+    """
+    with _one_opening:
+        path = database_path()
+        if path not in _opened or _opened[path].closed:
+            _opened[path] = open_app()
+        return _opened[path]
 
 
 def runs_folder() -> RunsFolder:

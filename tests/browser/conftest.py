@@ -30,6 +30,8 @@ class Server:
     """`streamlit run app.py` on a port and folders of its own."""
 
     folder: Path
+    options: tuple[str, ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
     log: Path = field(init=False)
@@ -47,7 +49,8 @@ class Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "GAPSCOPE_DB": str(self.folder / "results.duckdb"), "GAPSCOPE_RUNS": str(self.runs)}
+        return {**os.environ, "GAPSCOPE_DB": str(self.folder / "results.duckdb"), "GAPSCOPE_RUNS": str(self.runs),
+                **self.variables}
 
     def start(self) -> None:
         with socket.socket() as probe:
@@ -56,7 +59,7 @@ class Server:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(self.port),
-                 "--server.headless", "true", "--server.fileWatcherType", "none"],
+                 "--server.headless", "true", "--server.fileWatcherType", "none", *self.options],
                 cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + 30
         while True:
