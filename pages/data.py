@@ -13,6 +13,8 @@ from core.store.export import export_csv, export_run
 from pages.parts import access, export, imports, shell, show, stored, twin, view
 
 ROUND = "upload_round"
+SHOWN = 10
+"""Uploads and deleted runs that are listed at once; the rest is folded in."""
 
 shell.start("Data")
 store, folder = stored.store(), stored.runs_folder()
@@ -164,6 +166,17 @@ else:
     )
     twin.next_steps(run_id)
     imports.known_besides(run_id)
+    with st.expander("Export a selection", key="export", on_change="rerun", type="compact") as box:
+        if box.open:
+            export.offer()
+waiting = queries.waiting(store)
+if len(waiting):
+    with st.expander(
+        f"Files that wait for their rest ({len(waiting)})", key="waiting", on_change="rerun", type="compact"
+    ) as box:
+        if box.open:
+            show.note("A sweep that writes, or a copy on its way into the runs folder: what is whole counts already.")
+            show.dataframe(stored_tables.waiting_table(waiting), alt="Files that wait, and for what")
 
 
 # --- out: undo, delete, restore ---
@@ -204,6 +217,7 @@ def hold(item: str) -> None:
 if len(runs) and last.button("Delete", icon=":material/delete:", key="delete", width="stretch", disabled=locked):
     confirm_delete(run_id)
 
+
 def row(text: str, act: Callable[[str], None], name: str, label: str, icon: str) -> None:
     """A line of text and the button that acts on what it names; `name` makes the button's key, too."""
     left, right = st.columns([10, 2], vertical_alignment="center")
@@ -224,12 +238,12 @@ def upload_rows(records: list[uploads.UploadRecord]) -> None:
 history = uploads.history(folder)
 if history:
     st.subheader("Uploads", anchor=False)
-    for record in history[:10]:
-        words = stored_tables.upload_words(record)
-        if record.active:
-            row(words, undo, record.upload_id, "Undo", "undo")
-        else:
-            row(words, redo, record.upload_id, "Bring back", "redo")
+    upload_rows(history[:SHOWN])
+    if len(history) > SHOWN:
+        older = f"Older uploads ({len(history) - SHOWN})"
+        with st.expander(older, key="older_uploads", on_change="rerun", type="compact") as box:
+            if box.open:
+                upload_rows(history[SHOWN:])
 held = queries.quarantine(store, released=True)
 if len(held):
     st.subheader("Quarantine", anchor=False)
@@ -255,8 +269,15 @@ if len(held):
 hidden = queries.hidden_runs(store)
 if hidden:
     st.subheader("Deleted runs", anchor=False)
-    for name in hidden[:10]:
+    for name in hidden[:SHOWN]:
         row(name, restore, name, "Restore", "restore_from_trash")
+    if len(hidden) > SHOWN:
+        with st.expander(
+            f"More deleted runs ({len(hidden) - SHOWN})", key="more_deleted", on_change="rerun", type="compact"
+        ) as box:
+            if box.open:
+                for name in hidden[SHOWN:]:
+                    row(name, restore, name, "Restore", "restore_from_trash")
 problems = queries.problems(store)
 if len(problems):
     with st.expander(

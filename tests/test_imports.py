@@ -132,6 +132,19 @@ def test_what_was_answered_is_offered_for_the_next_table_with_these_columns(runs
     assert len([e for e in Journal(runs.journal).entries() if e.act == "mapping"]) == 1, "the same answers once"
 
 
+def test_a_file_that_is_here_keeps_its_answers_until_it_is_undone(runs: RunsFolder) -> None:
+    data = json.dumps({"forward": {"latency": {"unit": "s", "values": [0.5]}}}).encode()
+    accept(runs, data, "a.json", answers=ANSWERS)
+    again = preview(data, "a.json", runs=runs)
+    assert again.imported is not None
+    assert (dict(again.imported.answers), again.open_questions) == (ANSWERS, ())
+    accept(runs, data, "a.json", found=again)
+    assert len(history(runs)) == 1
+    with pytest.raises(UserError, match=r"a\.json is here already, read with other answers \(gpu Tesla T4, .*undo it"):
+        accept(runs, data, "a.json", answers={**ANSWERS, "precision": "bf16"})
+    assert len(Journal(runs.journal).entries()) == 1
+
+
 def test_other_answers_after_an_undo_give_other_rows(database: Path, runs: RunsFolder, reference: Path) -> None:
     first = accept(runs, TABLE, "a.csv", answers=ANSWERS)
     undo(runs, first.upload_id)
@@ -194,6 +207,36 @@ def test_a_log_belongs_to_what_ran_on_that_card_then(database: Path, runs: RunsF
         assert whole is not None
         assert whole["readings"] == 5
         assert log(store, RUN) is None
+
+
+@pytest.mark.parametrize(
+    ("attach", "said"),
+    [
+        ("20261130-100000-0000000f", "no such run is stored"), (f"{RUN}:99", r"line 99 of that run is no cell.*\(3\)"),
+        (f"{RUN}:x", "line x of that run is no cell"), (f"{RUN}:0", "line 0 of that run is no cell"),
+    ],
+)
+def test_what_belongs_to_no_stored_run_is_refused(
+    database: Path, runs: RunsFolder, reference: Path, tmp_path: Path, attach: str, said: str
+) -> None:
+    build_run(runs, "t4", [cell()])
+    answers = {"precision": "fp16", "attach": attach}
+    with open_reading(database, reference=reference) as store, pytest.raises(UserError, match=said):
+        preview(kernels(1), "t.json", store, answers=answers)
+    path = tmp_path / "t.json"
+    path.write_bytes(kernels(1))
+    for dry_run in (True, False):
+        with pytest.raises(UserError, match=said):
+            ingest_file(path, database, reference=reference, answers=answers, dry_run=dry_run)
+    assert not runs.uploads.exists()
+    assert ingest_file(path, database, reference=reference, answers={**answers, "attach": f"{RUN}:3"}).upload_id
+
+
+def test_the_run_of_one_log_is_not_offered_for_the_next(runs: RunsFolder) -> None:
+    accept(runs, SMI, "smi.csv", answers={"attach": RUN, "zone": "+02:00"})
+    again = preview(SMI.replace(b"36 %", b"37 %"), "next.csv", runs=runs).imported
+    assert again is not None
+    assert (dict(again.answers), again.assumed["attach"]) == ({"zone": "+02:00"}, "by time")
 
 
 def test_a_note_that_only_looks_like_readings_is_none(database: Path, runs: RunsFolder, reference: Path) -> None:

@@ -353,8 +353,9 @@ def test_a_run_is_exported_byte_for_byte(database: Path, runs: RunsFolder, nothi
 
 def test_csv_keeps_numbers_and_disarms_formulas() -> None:
     frame = pd.DataFrame({
-        "=name": ["=1+1", "+2", "-3", "@x", "\tx", "\rx", "plain"], "ms": [-1.5, 2.0, 3.0, 4.0, 5.0, 6.0, np.nan],
-        "points": pd.array([1, None, 3, 4, 5, 6, 7], dtype="Int64"), "list": [[1.5, 2.0]] * 7,
+        "=name": ["=1+1", "+2", "-3", "@x", "\tx", "\rx", "plain", "\uff1d1"],
+        "ms": [-1.5, 2.0, 3.0, 4.0, 5.0, 6.0, np.nan, 7.0],
+        "points": pd.array([1, None, 3, 4, 5, 6, 7, 8], dtype="Int64"), "list": [[1.5, 2.0]] * 8,
     })
     lines = export_csv(frame).decode().split("\n")
     assert lines[0] == "'=name,ms,points,list"
@@ -363,6 +364,7 @@ def test_csv_keeps_numbers_and_disarms_formulas() -> None:
     assert [line[:2] for line in lines[3:5]] == ["'-", "'@"]
     assert "'\tx" in lines[5]
     assert "plain,,7," in export_csv(frame).decode()
+    assert "'\uff1d1,7.0,8," in export_csv(frame).decode(), "a full-width sign is one, too"
 
 
 # --- progress --------------------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from core import units
 from core.answers.selection import SETTING_FIELDS, WORK_FIELDS, Side, select
 from core.errors import UserError
 
@@ -41,6 +42,17 @@ def export(store: Store, selection: str, file_format: str) -> bytes:
     stream = io.BytesIO()
     table.to_parquet(stream, index=False)
     return stream.getvalue()
+
+
+def extent(store: Store, selection: str) -> dict[str, Any]:
+    """What `export` of this selection would hold: `cells`, `failed`, `runs`, `repetitions`, `headline`."""
+    side = select(store, selection)
+    runs = {*side.lines["run_id"], *side.failed["run_id"]}
+    found = {"cells": len(side.lines), "failed": len(side.failed), "runs": len(runs),
+             "repetitions": int(side.lines["n"].sum())}
+    said = f"{units.count(found['cells'])} cell lines of {units.count(found['runs'])} runs on {side.label}"
+    failed = f"; {units.count(found['failed'])} that failed have a row without a time" if found["failed"] else ""
+    return {**found, "headline": f"{said}, {units.count(found['repetitions'])} repetitions{failed}."}
 
 
 def repetitions(side: Side) -> pd.DataFrame:

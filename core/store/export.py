@@ -16,7 +16,9 @@ from core.records.run_file import MAX_LINE_BYTES
 from core.store import queries
 from core.store.store import Store
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""With them, and with their full-width forms, a cell begins that spreadsheets take for a formula."""
+
 
 
 def export_run(place: Store | RunsFolder, run_id: str) -> bytes:

@@ -28,6 +28,9 @@ DATABASE = "database"
 COPY = "copy-"
 """What the id of a copied run starts with; the run's own id follows (view `known_run`)."""
 
+OF_ONE_FILE = ("attach",)
+"""Answers that hold for one file and are not offered for the next one with the same columns."""
+
 _FOLDER = ".lines"
 
 
@@ -96,7 +99,9 @@ def saved_answers(runs: RunsFolder, format_key: str, columns: Sequence[str]) -> 
         return {}
     entries = [e for e in Journal(runs.journal).entries(mapping_target(format_key, columns)) if e.act == MAPPING]
     answers = entries[-1].data.get("answers") if entries else None
-    return {str(key): str(value) for key, value in answers.items()} if isinstance(answers, Mapping) else {}
+    if not isinstance(answers, Mapping):
+        return {}
+    return {str(key): str(value) for key, value in answers.items() if key not in OF_ONE_FILE}
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------

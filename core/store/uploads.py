@@ -24,7 +24,7 @@ from core.records import RunsFolder, now_utc
 from core.store import imported, queries
 from core.store.access import require_write
 from core.store.child import PACKED_FORMATS, read_in_child
-from core.store.imported import Imported, Question, mapping_target, saved_answers
+from core.store.imported import OF_ONE_FILE, Imported, Question, mapping_target, saved_answers
 from core.store.importers.model import with_article
 from core.store.journal import (
     DELETE,
@@ -39,7 +39,7 @@ from core.store.journal import (
     sync_folder,
 )
 from core.store.rows import gpu_identity
-from core.store.store import INGESTED_NAME, Store, database_path, open_if_free
+from core.store.store import INGESTED_NAME, Store, database_path, open_if_free, open_reading
 
 MAX_UPLOAD_BYTES = 50 * 1024 * 1024
 LIMITS = {
@@ -166,10 +166,10 @@ def preview(
     """What is in these bytes, read in a limited child process. `already_known`: every line of it is stored (`store`).
 
     Of another program's file `imported` says what was understood and asked. `answers` of a person go before `facts`
-    of a companion file, these before what was answered for a table with the same columns (`runs`, else the store's;
-    not at all without `use_saved`).
-    Raises `UserError`, one sentence, for a file that is too large, that nobody here can read, of another schema, or
-    that does something to its reader.
+    of a companion file, these before what was answered for this very file, else for a table with the same columns
+    (`runs`, else the store's; not at all without `use_saved`).
+    Raises `UserError`, one sentence, for a file that is too large, that nobody here can read, of another schema, that
+    does something to its reader, or that is to be attached to a run that is not stored (`store`).
     """
     folder = runs or (store.runs if store is not None else None)
     name = _base_name(name)
@@ -189,10 +189,13 @@ def preview(
     found = read(own)
     saved: Mapping[str, str] = {}
     if "import" in found and folder is not None and use_saved and not answers:
-        saved = saved_answers(folder, found["import"]["format"], found["import"]["columns"])
+        saved = _kept_answers(folder, upload_id) or saved_answers(
+            folder, found["import"]["format"], found["import"]["columns"])
         if saved:
             found = read({**saved, **own})
     if "import" in found:
+        if store is not None:
+            check_attached(found["import"]["answers"], store)
         return _foreign(found, upload_id, name, len(data), received_at, saved, store)
     problems = tuple(FoundProblem(*item) for item in found["problems"])
     _refuse_without_lines(found, problems, name)
@@ -227,6 +230,31 @@ def _foreign(
     )
 
 
+def _kept_answers(runs: RunsFolder, upload_id: str) -> Mapping[str, str] | None:
+    """How a file of another program was answered that is in now; None when it is not."""
+    entries = Journal(runs.journal).entries()
+    position = active_uploads(entries).get(upload_id)
+    kept = entries[position].data.get("import") if position is not None else None
+    answers = kept.get("answers") if isinstance(kept, Mapping) else None
+    return {str(key): str(value) for key, value in answers.items()} if isinstance(answers, Mapping) else None
+
+
+def check_attached(answers: Mapping[str, str], store: Store) -> None:
+    """Raises `UserError` when the answer `attach` names a run, or a line of a cell, that is not stored."""
+    target = answers.get("attach", "none")
+    if target in ("none", "by time"):
+        return
+    run_id, mark, line = target.partition(":")
+    if run_id not in set(queries.runs(store)["run_id"]):
+        raise UserError(f"the answer attach={target[:80]}, and no such run is stored", "a run id, or RUN_ID:LINE",
+                        "python -m core runs lists them")
+    lines = set(queries.cells(store, run_ids=[run_id], older_attempts=True)["seq"]) if mark else set()
+    if mark and not (line.isascii() and line.isdecimal() and int(line) in lines):
+        some = ", ".join(str(number) for number in sorted(lines)[:8])
+        raise UserError(f"the answer attach={target[:80]}, and line {line[:20]} of that run is no cell",
+                        f"one of its lines with a cell ({some})" if some else "a run with cells")
+
+
 def _refused(name: str, found: str, expected: str, fix: str = "nothing was kept") -> UserError:
     """A refusal of the child; what it calls "a ..." is the file itself."""
     return UserError(f"{name} is {found}" if found.startswith(("a ", "an ")) else f"{name}: {found}", expected,
@@ -239,7 +267,8 @@ def accept(
 ) -> UploadRecord:
     """Keep an upload; when this returns it survives a power cut, and the ingester will take it in.
 
-    The same bytes again change nothing. `found`: the preview of these bytes, to spare reading them twice.
+    The same bytes again change nothing; with other answers than those by which they are here they are refused.
+    `found`: the preview of these bytes, to spare reading them twice.
     A file with bad lines is refused unless `good_lines_only`, which is a person's choice: they then stay in the file
     and are listed by `queries.problems`. Of another program's file the answers go into the journal, so that a
     rebuild makes the same rows of the original; what was answered for a table is offered for the next one.
@@ -253,6 +282,11 @@ def accept(
         raise _mixed_error(found)
     if found.imported is not None and not found.lines_text:
         raise _open_error(found, found.imported)
+    kept = _kept_answers(runs, upload_id)
+    if kept is not None and found.imported is not None and kept != dict(found.imported.answers):
+        told = ", ".join(f"{key} {value}" for key, value in kept.items()) or "none"
+        raise UserError(f"{found.name} is here already, read with other answers ({told[:300]})", "the same answers",
+                        "undo it on the Data page, then give it again")
     runs.uploads.mkdir(parents=True, exist_ok=True)
     path = runs.uploads / upload_id
     if not path.exists():
@@ -281,7 +315,7 @@ def accept(
         if found.imported.columns and found.imported.answers and not found.imported.from_saved:
             journal.append(MAPPING, target, actor=actor, data={
                 "format": found.imported.format, "columns": list(found.imported.columns)[:200], "name": found.name,
-                "answers": dict(found.imported.answers),
+                "answers": {key: value for key, value in found.imported.answers.items() if key not in OF_ONE_FILE},
             })
     entry = journal.append(UPLOAD, f"upload:{upload_id}", actor=actor, data=about)
     return _upload_record(entry, True)
@@ -346,6 +380,9 @@ def ingest_file(
     database = database_path(db_path)
     runs = RunsFolder.beside(database)
     found = preview(data, path.name, answers=answers, facts=facts, runs=runs)
+    if found.imported is not None and found.imported.answers.get("attach", "none") not in ("none", "by time"):
+        with open_reading(database, reference=reference) as reading:
+            check_attached(found.imported.answers, reading)
     if dry_run:
         return IngestResult(found, None, "nobody yet", 0.0)
     inside = path.resolve().is_relative_to(runs.root.resolve()) and path.resolve() in [

@@ -139,7 +139,7 @@ def added() -> None:
                     "baseline_precision": choose.SAME,
                     "target_precision": choose.SAME,
                 }
-                show.page_link("Gap", f"See {name} ({label or run_id}) against {against}", sides)
+                show.page_link("Gap", show.plain(f"See {name} ({label or run_id}) against {against}"), sides)
 
 
 # --- what else is known of a run -------------------------------------------------------------------------------------

@@ -106,6 +106,18 @@ def stored_problem_table(problems: pd.DataFrame) -> pd.DataFrame:
     return problems[list(columns)].rename(columns=columns).fillna({"run": "", "field": "", "found": "", "expected": ""})
 
 
+def waiting_table(waiting: pd.DataFrame) -> pd.DataFrame:
+    """Files of the runs folder of which a part is still awaited. `waiting`: core.store.queries.waiting."""
+    return pd.DataFrame(
+        {
+            "file": waiting["source"].str.removeprefix("runs/"),
+            "what it waits for": waiting["why"],
+            "run": waiting["run_id"].fillna(""),
+            "bytes so far": waiting["size_bytes"],
+        }
+    )
+
+
 def quarantine_table(held: pd.DataFrame) -> pd.DataFrame:
     """What is implausible, newest run first. `held`: core.store.queries.quarantine with the released ones."""
     return pd.DataFrame(
