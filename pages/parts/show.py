@@ -71,7 +71,7 @@ _SAVE_SVG = (Path(__file__).resolve().parent / "save_svg.js").read_text(encoding
 
 
 def save(rows: pd.DataFrame, key: str) -> None:
-    """Buttons for the table as CSV and for the chart `key` as SVG, both without a request to anywhere."""
+    """Buttons for the table as CSV and for the chart above it as SVG, both without a request to anywhere."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(
             "CSV",
@@ -82,7 +82,7 @@ def save(rows: pd.DataFrame, key: str) -> None:
             on_click="ignore",
             icon=":material/download:",
         )
-        button = f'<button class="gs-save" type="button" data-chart="{html.escape(key)}_chart">Chart as SVG</button>'
+        button = f'<button class="gs-save" type="button" data-name="{html.escape(key)}">Chart as SVG</button>'
         st.html(f"{button}<script>{_SAVE_SVG}</script>", width="content", unsafe_allow_javascript=True)
         st.caption("PNG: the arrow in the toolbar over the chart.")
 
