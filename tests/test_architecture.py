@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Height of each part; an import may only point to a lower one or stay inside its part.
 HEIGHT = {
     "app": 10, "pages": 10, "cli": 9, "reports": 8, "charts": 7, "answers": 6, "store": 5, "analysis": 4,
-    "measure": 3, "trackers": 2, "gpus": 2, "records": 1, "units": 1, "errors": 0,
+    "measure": 3, "trackers": 2, "gpus": 2, "records": 1, "units": 1, "process": 1, "errors": 0,
 }
 # Third-party packages that each part may import; what is not listed may import the standard library only.
 PACKAGES = {

@@ -1,6 +1,7 @@
 """Ceilings: which jobs run in which order, what is counted, what the file holds. On the CPU with tiny sizes, no GPU."""
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from core.errors import UserError
 from core.measure import ceiling_bench, ceilings, device
 from core.measure.ceiling_bench import MIB, beyond_cache, working_sets
 from core.measure.telemetry import Reading
-from core.records import Ceiling, Device, End, Host, Note, RunHeader, RunsFolder, Software, read_run_file
+from core.records import Ceiling, Device, End, Host, Note, RunHeader, RunsFolder, RunWriter, Software, read_run_file
 
 
 @pytest.fixture
@@ -232,6 +233,7 @@ def test_a_stop_request_ends_it_behind_the_present_ceiling(
     [
         (["--device", "gpu7"], "device 'gpu7'; expected auto, cpu"),
         (["--budget", "soon"], "--budget 'soon'; expected a time"),
+        (["--budget", "1s"], "a budget of 1 s; expected at least 5 s for one ceiling; raise --budget"),
         (["--what"], "unrecognized arguments"),
         (["--device", "cpu", "--out", "THERE"], "exists already"),
     ],
@@ -246,6 +248,20 @@ def test_mistakes_are_one_line_and_code_2(
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
+
+
+def test_a_full_disk_takes_one_line_and_code_2(
+    tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: RunWriter, record: object, durable: bool = True) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunWriter, "write", full)
+    assert ceilings.main(["--device", "cpu", "--runs", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        "error: run.jsonl cannot be written (No space left on device); expected free space on its disk; make room, "
+        "then measure again.\n"
+    )
 
 
 def test_a_gpu_in_use_is_refused_with_its_user_unless_forced(
@@ -323,13 +339,14 @@ def test_the_command_tells_a_mistake_in_one_line_before_anything_starts(
     monkeypatch.setattr(shell, "_measure", lambda options, quiet: pytest.fail("it was started"))
     assert run_command(["ceilings", "--device", "gpu7"]) == 2
     assert run_command(["ceilings", "--budget", "soon"]) == 2
-    assert capsys.readouterr().err.count("error: ") == 2
+    assert run_command(["ceilings", "--budget", "1s"]) == 2
+    assert capsys.readouterr().err.count("error: ") == 3
 
 
 def test_a_measuring_process_that_fails_gives_its_last_line_and_its_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(shell, "_measure", lambda options, quiet: (2, "", "the GPU is in use (pid 7)"))
+    monkeypatch.setattr(shell, "_measure", lambda options, quiet: (2, "", "error: the GPU is in use (pid 7)"))
     assert run_command(["ceilings", "--json"]) == 2
     monkeypatch.setattr(shell, "_measure", lambda options, quiet: (-9, "", ""))
     assert run_command(["ceilings"]) == 1

@@ -73,10 +73,10 @@ def test_the_same_sources_give_the_same_bytes(archive: zipfile.ZipFile) -> None:
 
 
 def test_it_holds_the_measuring_branch_and_nothing_else(archive: zipfile.ZipFile) -> None:
-    expected = {"__main__.py", "core/__init__.py", "core/errors.py", "core/units.py"}
+    expected = {"__main__.py", "core/__init__.py", "core/errors.py", "core/process.py", "core/units.py"}
     for part in ("gpus", "measure", "records", "trackers"):
         expected |= {p.relative_to(ROOT).as_posix() for p in (ROOT / "core" / part).rglob("*.py")}
-    expected |= {"core/gpus/data/gpu_specs.csv", "core/gpus/data/gpu_measured_ceilings.csv"}
+    expected |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "core" / "gpus" / "data").glob("*.csv")}
     assert set(archive.namelist()) == expected
     assert collector.is_collector(collector.build_collector())
     assert not collector.is_collector(b"PK not really")
@@ -84,7 +84,7 @@ def test_it_holds_the_measuring_branch_and_nothing_else(archive: zipfile.ZipFile
 
 def test_it_imports_only_torch_numpy_and_what_is_optional_and_is_python_3_10(archive: zipfile.ZipFile) -> None:
     allowed = {*sys.stdlib_module_names, "core", "torch", "numpy", "pynvml", "av"}
-    parts = {"errors", "units", "gpus", "measure", "records", "trackers"}
+    parts = {"errors", "process", "units", "gpus", "measure", "records", "trackers"}
     for name in archive.namelist():
         if not name.endswith(".py"):
             continue
@@ -371,7 +371,7 @@ def fake_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GAPSCOPE_RUNS", str(tmp_path / "locks"))
     monkeypatch.setattr(collect, "_has", lambda name: name != "pynvml")
-    monkeypatch.setattr(collect, "_worker_command", lambda: (
+    monkeypatch.setattr(collect, "WORKER_COMMAND", (
         sys.executable, str(tmp_path / "worker.py"), "c" * 32, "0", "", str(tmp_path / "log")
     ))
     return tmp_path
@@ -402,7 +402,7 @@ def test_a_torch_that_does_not_load_is_told_in_one_line(
     fake_machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = "import sys; sys.exit('ImportError: libcudnn.so.9: cannot open shared object file')"
-    monkeypatch.setattr(collect, "_worker_command", lambda: (sys.executable, "-S", "-c", broken))
+    monkeypatch.setattr(collect, "WORKER_COMMAND", (sys.executable, "-S", "-c", broken))
     for _ in range(20):  # however the end of the process and the reading of its last words fall together
         assert collect.main([]) == 1
         error = capsys.readouterr().err

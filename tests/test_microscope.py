@@ -1,6 +1,7 @@
 """The op microscope: ops taken out with their arguments, replayed, tried in other ways; lost time and what is told."""
 from __future__ import annotations
 
+import errno
 import json
 import math
 import sys
@@ -32,7 +33,7 @@ from core.measure.op_worker import OpWorker
 from core.measure.plan_microscope import MicroscopeRequest
 from core.measure.run import Signals
 from core.measure.timing import HostClock
-from core.records import Ceiling, Note, OpTrial, RunsFolder, read_run_file, to_json
+from core.records import Ceiling, Note, OpTrial, RunsFolder, RunWriter, read_run_file, to_json
 from core.trackers import registry
 from tests.builders import DEVICES, header, op
 
@@ -551,6 +552,21 @@ def test_a_first_interrupt_stops_after_the_running_op(tmp_path: Path) -> None:
     assert len(place.records(OpTrial)) == 3
 
 
+def test_a_full_disk_ends_the_run_with_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path)
+    write = RunWriter.write
+
+    def full(self: RunWriter, record: Any, durable: bool = True) -> int:
+        if isinstance(record, OpTrial):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, record, durable)
+
+    monkeypatch.setattr(RunWriter, "write", full)
+    with pytest.raises(UserError, match=r"run\.jsonl cannot be written \(No space left on device\)"):
+        place.microscope.run()
+    assert place.records(Note)
+
+
 def test_a_busy_gpu_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     place = Place(tmp_path)
     facts = json.loads((tmp_path / "facts.json").read_text())
@@ -567,7 +583,7 @@ def test_a_busy_gpu_is_refused_before_anything_is_written(tmp_path: Path) -> Non
 def test_the_command_looks_into_a_small_tracker_on_the_cpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # threads that share a busy core take ten times as long
     out = tmp_path / "look.jsonl"
     code = main(["--tracker", "local4d:small", "--frames", "2", "--resolution", "32", "--points", "2", "--top", "1",
                  "--device", "cpu", "--budget", "5s", "--out", str(out), "--runs", str(tmp_path / "runs"), "--json"])

@@ -6,6 +6,7 @@ The fake obeys the number of points of a cell: 13 dies, 17 hangs, 19 runs out of
 """
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -21,7 +22,7 @@ from typing import Any
 import pytest
 
 from core.errors import UserError
-from core.measure import run
+from core.measure import host, run
 from core.measure.__main__ import main
 from core.measure.plan import Effort, Size, SweepRequest
 from core.records import Ceiling, Cell, End, Note, RunsFolder, device_lock, read_run_file
@@ -60,14 +61,14 @@ for line in sys.stdin:
         continue
     points = order["workload"]["work"]["points"]
     if order["do"] == "profile":
-        if points == 31: os.kill(os.getpid(), signal.SIGKILL)
+        if points == 31 or handicap == "host_cores=4": os.kill(os.getpid(), signal.SIGKILL)
         send({"type": "profile", "launches": {"other": 5}, "notes": {"profiled_by": os.getpid()},
               "fields": {"kernel_busy_ms": 0.5, "profiled_wall_ms": 2.5, "coverage": 1.0,
                          "ops": [{"op": "aten::mm", "stage": "other", "device_ms": 0.5}]}})
         continue
     cell = {"process": order["process"], "workload": order["workload"], "status": "ok",
             "wall_ms": [1.0, 2.0, order["effort"]["sample_s"]],
-            "execution_path": {"timed_by": os.getpid(), "handicap": handicap},
+            "execution_path": {"timed_by": os.getpid(), "handicap": handicap, "asked_drift": order["drift"]},
             "stages": [{"name": "other", "wall_ms": [1.0, 2.0, 3.0], "flops": 7 if order["count"] else None}]}
     send({"type": "progress", "phase": "warmup", "count": 0})
     time.sleep(sleep_s)
@@ -248,6 +249,65 @@ def test_on_cuda_no_process_that_times_ever_profiles(bench: Bench) -> None:
     assert cells[1].stages[0].launches == 5
     assert "SIGKILL" in cells[31].execution_path["profile"]  # a lost profile costs no times
     assert cells[31].kernel_busy_ms is None
+
+
+def test_a_profiler_that_is_lost_under_one_handicap_costs_the_others_nothing(bench: Bench) -> None:
+    bench.measure(request([1, 2, 3, 4, 5], handicaps=(None, "host_cores=4")), uuid="c" * 32)
+    by_handicap: dict[str | None, list[Cell]] = {}
+    for cell in bench.records(Cell):
+        by_handicap.setdefault(cell.workload.setting.handicap, []).append(cell)
+    assert [cell.kernel_busy_ms for cell in by_handicap[None]] == [0.5] * 5
+    tried = ["profile" in cell.execution_path for cell in by_handicap["host_cores=4"]]
+    assert tried == [True, True, True, False, False]
+
+
+def test_outputs_are_compared_once_for_each_setting_whether_work_was_counted_or_not(bench: Bench) -> None:
+    bench.measure(request([3, 4], processes=3))
+    asked = [(cell.process, cell.execution_path["asked_drift"]) for cell in bench.records(Cell)]
+    assert sorted(asked) == [(0, True), (0, True), (1, False), (1, False), (2, False), (2, False)]
+
+
+def test_a_full_disk_is_told_in_one_sentence_and_the_run_goes_on_once_there_is_room(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, durable = os.fsync, []
+
+    def fsync(descriptor: int) -> None:
+        durable.append(descriptor)
+        if len(durable) == 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(UserError, match=r"run\.jsonl cannot be written \(No space left on device\); expected"):
+        bench.measure(request([1, 2, 3]))
+    assert read_run_file(bench.runs.run_file("run-one")).problems == ()
+    bench.resume()
+    assert bench.statuses() == {1: "ok", 2: "ok", 3: "ok"}
+
+
+def test_a_runs_folder_that_may_not_be_written_is_told_in_one_sentence(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(self: RunsFolder, run_id: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/data/runs")
+
+    monkeypatch.setattr(RunsFolder, "claim", forbidden)
+    with pytest.raises(UserError, match=r"^runs cannot be written \(Permission denied\); expected a folder"):
+        bench.measure(request([1]))
+
+
+def test_a_container_that_allows_less_memory_than_the_host_has_is_believed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "memory.max").write_text("1000000\n")
+    limit = host.memory_limit_bytes(tmp_path)
+    assert limit == 1_000_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert host.memory_limit_bytes(tmp_path) is None
+    monkeypatch.setattr(host, "memory_limit_bytes", lambda: limit)
+    bench.measure(request([1]))
+    assert bench.records(Cell)[0].status == "skipped"
 
 
 def test_only_lost_cells_without_any_good_one_is_a_failure(bench: Bench) -> None:

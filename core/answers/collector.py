@@ -20,7 +20,7 @@ from core import units
 
 FILE_NAME = "collect.pyz"
 
-MODULES = ("__init__.py", "errors.py", "units.py")
+MODULES = ("__init__.py", "errors.py", "process.py", "units.py")
 PACKAGES = ("gpus", "measure", "records", "trackers")
 _SUFFIXES = (".py", ".csv")
 _SHEBANG = b"#!/usr/bin/env python3\n"

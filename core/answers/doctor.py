@@ -2,13 +2,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-import core
+from core.process import python_command
 
 TIMEOUT_S = 60.0  # a cold file system takes most of a minute to load torch
 STATUSES = ("bad", "warn", "unknown", "ok")
@@ -20,13 +17,11 @@ def checks(timeout_s: float = TIMEOUT_S, device: str = "auto", runs: str | None 
 
     Where the process cannot be started, is too slow or prints nothing to read, that is the one line.
     """
-    command = [sys.executable, "-m", "core.measure.doctor", "--json", "--device", device]
+    command = python_command("core.measure", "doctor", "--json", "--device", device)
     command += ["--runs", runs] if runs else []
-    root = str(Path(core.__file__).resolve().parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     try:
         done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace",
-                              timeout=timeout_s, env={**os.environ, "PYTHONPATH": path}, check=False)
+                              timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
         return [_no_answer(f"no answer within {timeout_s:g} s")]
     except OSError as error:
@@ -35,8 +30,8 @@ def checks(timeout_s: float = TIMEOUT_S, device: str = "auto", runs: str | None 
         found = json.loads(done.stdout)["checks"]
         return [{name: str(check[name]) for name in ("name", "status", "found", "why", "fix")} for check in found]
     except (ValueError, KeyError, TypeError):
-        lines = done.stderr.strip().splitlines()
-        return [_no_answer(lines[-1][:300] if lines else f"its process ended with code {done.returncode}")]
+        lines = done.stderr.strip().splitlines() or [f"its process ended with code {done.returncode}"]
+        return [_no_answer(lines[-1].removeprefix("error: ")[:300])]
 
 
 def headline(found: list[dict[str, Any]]) -> str:

@@ -3,14 +3,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from core.cli.options import add_db, add_json
+from core.process import python_command
 
 
 def add_parser(commands: Any) -> None:
@@ -33,11 +32,11 @@ def add_parser(commands: Any) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from core.cli.output import hint, print_json
     from core.cli.run import database_path
-    from core.measure.plan import parse_device, parse_duration_s
+    from core.measure.plan import parse_ceilings_budget_s, parse_device
     from core.records import RunsFolder
 
     parse_device(arguments.device)  # a mistake is told before anything starts
-    parse_duration_s(arguments.budget, "budget")
+    parse_ceilings_budget_s(arguments.budget)
     runs = RunsFolder.beside(database_path(arguments.db))
     options = ["--device", arguments.device, "--budget", arguments.budget, "--runs", str(runs.root), "--json"]
     for name in ("out", "label"):
@@ -46,7 +45,8 @@ def execute(arguments: argparse.Namespace) -> int:
     options += ["--force"] if arguments.force else []
     code, printed, last_line = _measure(options, quiet=arguments.json)
     if code != 0:
-        hint(f"error: {last_line or f'the measuring process ended with code {code}'}")
+        said = last_line.removeprefix("error: ")
+        hint(f"error: {said or f'the measuring process ended with code {code}'}")
         return 2 if code == 2 else 1
     answers = [_answer(Path(one["file"]), one) for one in json.loads(printed)]
     if arguments.json:
@@ -59,14 +59,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _measure(options: list[str], quiet: bool) -> tuple[int, str, str]:
     """(exit code, what it printed, its last line on stderr); its progress is shown as it comes unless `quiet`."""
-    import core
     from core.cli.output import printable
 
-    root = str(Path(core.__file__).resolve().parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
-        [sys.executable, "-m", "core.measure.ceilings", *options], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace", env={**os.environ, "PYTHONPATH": path},
+        python_command("core.measure", "ceilings", *options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        encoding="utf-8", errors="replace",
     )
     assert process.stderr is not None
     assert process.stdout is not None

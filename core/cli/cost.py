@@ -3,13 +3,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 from core.cli.options import add_json
+from core.process import python_command
 
 
 def add_parser(commands: Any) -> None:
@@ -49,21 +47,14 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _counted(arguments: argparse.Namespace) -> subprocess.CompletedProcess[str]:
-    import core
-
-    command = [sys.executable, "-P", "-m", "core.measure", "cost", f"--tracker={arguments.tracker}"]
+    words = [f"--tracker={arguments.tracker}"]
     for name in ("frames", "resolution", "points", "batch", "precision"):
         value = getattr(arguments, name)
         if value is not None:
-            command.append(f"--{name}={value}")
-    command += [f"--checkout={text}" for text in arguments.checkout]
-    # The package may not be installed: the child finds it where this process found it.
-    root = str(Path(core.__file__).resolve().parent.parent)
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+            words.append(f"--{name}={value}")
+    words += [f"--checkout={text}" for text in arguments.checkout]
+    return subprocess.run(python_command("core.measure", "cost", *words), stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, check=False)
 
 
 def _show(answer: dict[str, Any]) -> None:

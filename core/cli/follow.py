@@ -11,7 +11,6 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import core
 from core import units
 from core.errors import UserError
+from core.process import python_command
 from core.records import Cell, End, Note, RunHeader, RunsFolder, parse_lines
 
 POLL_S = 0.2
@@ -99,21 +98,14 @@ def measuring_branch(*words: str, timeout_s: float = 300.0) -> str:
     """What `python -m core.measure WORDS` prints. Raises UserError or RuntimeError with what it says instead."""
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "core.measure", *words], capture_output=True, text=True, timeout=timeout_s,
-            check=False, env=_environment(),
+            python_command("core.measure", *words), capture_output=True, text=True, timeout=timeout_s, check=False,
         )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"`core.measure {words[0]}` gave no answer for {timeout_s:g} s") from None
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        said = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1].removeprefix("error: ")
         raise UserError(said) if done.returncode == 2 else RuntimeError(said)
     return done.stdout
-
-
-def _environment() -> dict[str, str]:
-    """For a child that must find this package, which may not be installed."""
-    root = str(Path(core.__file__).resolve().parent.parent)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
 
 
 @dataclass
@@ -128,10 +120,8 @@ class Runner:
         """Start `python -m core.measure run` with these sweep options and this runs folder."""
         runs.root.mkdir(parents=True, exist_ok=True)
         process = subprocess.Popen(
-            # -P: a folder called core where the command was typed must not stand in for ours.
-            [sys.executable, "-P", "-m", "core.measure", "run", *arguments, "--runs", str(runs.root)],
+            python_command("core.measure", "run", *arguments, "--runs", str(runs.root)),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-            env=_environment(),
         )
         runner = cls(process)
         threading.Thread(target=runner._drain, daemon=True).start()

@@ -2,15 +2,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-import core
 from core.cli.options import add_db
+from core.process import python_command
 
 
 def add_parser(commands: Any) -> None:
@@ -35,13 +32,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
     request_from(arguments)  # a mistake is told before torch is loaded
     runs = RunsFolder.beside(database_path(arguments.db))
-    command = [sys.executable, "-m", "core.measure.microscope", "--runs", str(runs.root),
-               *_own(forwarded(arguments.typed), arguments)]
-    root = str(Path(core.__file__).resolve().parent.parent)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+    command = python_command("core.measure", "microscope", "--runs", str(runs.root),
+                             *_own(forwarded(arguments.typed), arguments))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches the measuring process, which says what it does
     try:
-        return subprocess.run(command, env=environment, check=False).returncode
+        return subprocess.run(command, check=False).returncode
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -9,25 +9,19 @@ import dataclasses
 import importlib
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from core.errors import UserError
 from core.measure import plan, run
+from core.measure.command import Parser, exit_code
 from core.records import RunsFolder, last_line, new_run_id
 
 DEVICES = "devices"
 OTHER_COMMANDS = ("cost", "ceilings", "doctor", "microscope")
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are UserErrors, so that they take one line like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message, fix=f"see {self.prog} --help")
-
 
 def parser() -> argparse.ArgumentParser:
-    top = _Parser(prog="python -m core.measure", description="Benchmark point trackers, write a run file.")
-    commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    top = Parser(prog="python -m core.measure", description="Benchmark point trackers, write a run file.")
+    commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
     measure = commands.add_parser("run", help="measure a sweep")
     plan.add_sweep_options(measure)
     measure.add_argument("--plan", action="store_true", help="print the plan and stop")
@@ -44,24 +38,20 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     typed = sys.argv[1:] if argv is None else argv
-    try:
-        if typed[:1] and typed[0] in OTHER_COMMANDS:
-            code: int = importlib.import_module(f"core.measure.{typed[0]}").main(typed[1:])
-            return code
-        if typed == [DEVICES]:  # for the shell, which never loads torch
-            print("\n".join(run.visible_devices()))
-            return 0
-        arguments = parser().parse_args(typed)
-        if arguments.command == "plan" or arguments.plan:
-            print(plan.told(arguments))
-            return 0
-        return _run(arguments)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except (RuntimeError, OSError) as error:
-        print(f"the sweep failed: {error}", file=sys.stderr)
-        return 1
+    if typed[:1] and typed[0] in OTHER_COMMANDS:
+        return exit_code(typed[0], lambda: importlib.import_module(f"core.measure.{typed[0]}").main(typed[1:]))
+    return exit_code("the sweep", lambda: _act(typed))
+
+
+def _act(typed: list[str]) -> int:
+    if typed == [DEVICES]:  # for the shell, which never loads torch
+        print("\n".join(run.visible_devices()))
+        return 0
+    arguments = parser().parse_args(typed)
+    if arguments.command == "plan" or arguments.plan:
+        print(plan.told(arguments))
+        return 0
+    return _run(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:

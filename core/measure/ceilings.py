@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -20,21 +20,14 @@ from core import units
 from core.errors import UserError
 from core.measure import device, precision, reasons
 from core.measure.ceiling_bench import BUDGET_S, measure_ceilings, quick_ceilings
+from core.measure.command import Parser, exit_code, unwritten
 from core.measure.nvml import Nvml, bare_uuid
-from core.measure.plan import ALL_DEVICES, parse_device, parse_duration_s
+from core.measure.plan import ALL_DEVICES, parse_ceilings_budget_s, parse_device
 from core.records import Ceiling, End, Note, RunHeader, RunsFolder, RunWriter, device_lock, new_run_id, now_utc, to_json
 
 __all__ = ["main", "measure_ceilings", "measure_to_files", "quick_ceilings"]
 
 Say = Callable[[str], None]
-
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are UserErrors, so that they take one line like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message, fix=f"see {self.prog} --help")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -50,30 +43,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and write one run file per device. Exit codes: 0 done or stopped, 2 a user's mistake, 1 a failure."""
-    parser = _Parser(prog="python -m core.measure ceilings", description="Measure what this device reaches at best.")
+    return exit_code("ceilings", lambda: _command(argv))
+
+
+def _command(argv: Sequence[str] | None) -> int:
+    parser = Parser(prog="python -m core.measure ceilings", description="Measure what this device reaches at best.")
     add_options(parser)
-    try:
-        arguments = parser.parse_args(argv)
-        stream = sys.stderr if arguments.json else sys.stdout
+    arguments = parser.parse_args(argv)
+    stream = sys.stderr if arguments.json else sys.stdout
 
-        def say(line: str) -> None:
-            with contextlib.suppress(OSError, ValueError):
-                print(line, file=stream, flush=True)
+    def say(line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            print(line, file=stream, flush=True)
 
-        written = measure_to_files(
-            arguments.device, parse_duration_s(arguments.budget, "budget"),
-            RunsFolder(arguments.runs) if arguments.runs else RunsFolder.beside("results.duckdb"),
-            Path(arguments.out) if arguments.out else None, arguments.label, arguments.force, say,
-        )
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:  # before or between files; within one it ends the file properly
-        print("interrupted", file=sys.stderr)
-        return 130
-    except (RuntimeError, OSError) as error:
-        print(f"ceilings failed: {reasons.of_error(error)}", file=sys.stderr)
-        return 1
+    written = measure_to_files(
+        arguments.device, parse_ceilings_budget_s(arguments.budget),
+        RunsFolder(arguments.runs) if arguments.runs else RunsFolder.beside("results.duckdb"),
+        Path(arguments.out) if arguments.out else None, arguments.label, arguments.force, say,
+    )
     if arguments.json:
         print(json.dumps(written))
     return 0
@@ -131,8 +118,11 @@ def _one_file(
         if out is None:
             runs.claim(run_id)
         say(f"ceilings of {found.device.name}: at most {units.duration(budget_s)}")
-        with RunWriter(path, run_id) as writer:
-            state, count = _write(writer, found, nvml, budget_s, label, runs if out is None else None, say)
+        try:
+            with RunWriter(path, run_id) as writer:
+                state, count = _write(writer, found, nvml, budget_s, label, runs if out is None else None, say)
+        except OSError as error:
+            raise unwritten(error, path, "measure again") from None
     say(f"{state}: {count} ceilings in {path.name}")
     return {"run_id": run_id, "file": str(path), "device": to_json(found.device), "state": state, "ceilings": count}
 
@@ -170,7 +160,8 @@ def _write(
     except KeyboardInterrupt:
         state, reason = "stopped", "stopped on request"
     except BaseException as error:
-        writer.write(End("failed", reasons.of_error(error), at=now_utc()))
+        if not isinstance(error, OSError):  # such as a full disk: it takes no end either
+            writer.write(End("failed", reasons.of_error(error), at=now_utc()))
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

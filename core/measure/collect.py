@@ -22,57 +22,46 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 import core
 from core.errors import UserError
 from core.gpus import by_nvml_name
 from core.measure import plan, run
+from core.measure.command import FAILURE, Parser, exit_code, failed
 from core.measure.worker_process import WORKER_COMMAND
 from core.records import METHOD, SCHEMA, Device, RunsFolder, new_run_id
 
 OTHER_COMMANDS = ("cost", "ceilings", "doctor", "microscope")
-WORKER_WORD = "worker"
-"""First argument of a worker process; not for people."""
 
 OLDEST_TORCH = (2, 1)
 OLDEST_TORCH_FOR_NUMPY_2 = (2, 3)  # older ones are compiled against numpy 1 and cannot read arrays of numpy 2
-FAILURE, USER_MISTAKE, INTERRUPTED = 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what was typed. Exit codes: 0 done or stopped, 2 a user's mistake, 1 a failure, 130 interrupted."""
     typed = list(sys.argv[1:] if argv is None else argv)
-    if typed[:1] == [WORKER_WORD]:
-        from core.measure import worker
-
-        worker.main()
-        return 0
     if typed[:1] and typed[0] in OTHER_COMMANDS:
-        return _other_command(typed[0], typed[1:])
+        return exit_code(typed[0], lambda: _other_command(typed[0], typed[1:]))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a batch job's log is often ASCII
-    try:
-        arguments = parser().parse_args(typed)
-        if arguments.command == "plan" or arguments.plan:
-            print(plan.told(arguments))
-            return 0
-        if arguments.json:
-            raise UserError("--json without a plan", "`plan --json`", "the run file is JSON lines already")
-        return _measure(arguments)
-    except UserError as error:
-        return _fail(str(error), USER_MISTAKE)
-    except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
-    except (RuntimeError, OSError) as error:
-        return _fail(f"the sweep failed: {error}", FAILURE)
+    return exit_code("the sweep", lambda: _act(typed))
+
+
+def _act(typed: list[str]) -> int:
+    arguments = parser().parse_args(typed)
+    if arguments.command == "plan" or arguments.plan:
+        print(plan.told(arguments))
+        return 0
+    if arguments.json:
+        raise UserError("--json without a plan", "`plan --json`", "the run file is JSON lines already")
+    return _measure(arguments)
 
 
 def parser() -> argparse.ArgumentParser:
     """Every option of a sweep, and where its file goes."""
     call = _call()
-    top = _Parser(
+    top = Parser(
         prog=call, formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Measure point trackers on this machine and write one run file into the current folder.\n"
                     "Needs torch 2.1 or newer and numpy; nvidia-ml-py, if it is there, adds clocks, power and "
@@ -100,30 +89,9 @@ def parser() -> argparse.ArgumentParser:
 
 def _other_command(name: str, typed: list[str]) -> int:
     """cost, ceilings, doctor, microscope: modules of their own, the same as in a checkout."""
-    try:
-        if name != "doctor":  # which tells itself what is missing
-            check_packages()
-        code: int = importlib.import_module(f"core.measure.{name}").main(typed)
-        return code
-    except UserError as error:
-        return _fail(str(error), USER_MISTAKE)
-    except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
-    except (RuntimeError, OSError) as error:
-        return _fail(f"{name} failed: {error}", FAILURE)
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints take one line like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message, fix=f"see {self.prog} --help")
-
-
-def _fail(text: str, code: int) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-    print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    if name != "doctor":  # which tells itself what is missing
+        check_packages()
+    code: int = importlib.import_module(f"core.measure.{name}").main(typed)
     return code
 
 
@@ -152,12 +120,6 @@ def _version() -> str:
     archive = _archive()
     digest = hashlib.sha256(archive.read_bytes()).hexdigest() if archive is not None else None
     return f"Gapscope collector, run file schema {SCHEMA}, method {METHOD}" + (f", sha256 {digest}" if digest else "")
-
-
-def _worker_command() -> Sequence[str]:
-    """Workers start from the archive itself: with `-m` a folder called core in the current folder would come first."""
-    archive = _archive()
-    return (sys.executable, str(archive), WORKER_WORD) if archive is not None else WORKER_COMMAND
 
 
 # --- what must be there ----------------------------------------------------------------------------------------------
@@ -287,12 +249,12 @@ def _measure(arguments: argparse.Namespace) -> int:
 def _one(target: run.Target, folder: Path | None, arguments: argparse.Namespace) -> tuple[int, str]:
     """Measure a target: exit code and end state. `folder`: where its file gets its name from the device."""
     with _Signals().listening() as signals:
-        sweep = _Sweep(target, signals, _say, _worker_command())
+        sweep = _Sweep(target, signals, _say, WORKER_COMMAND)
         sweep.folder = folder
         try:
             state = sweep.run()
         except (RuntimeError, OSError) as error:
-            return _fail(_failure(error, sweep), FAILURE), "failed"
+            return failed(_failure(error, sweep), FAILURE), "failed"
     return _finish(sweep, state, arguments), state
 
 
@@ -302,7 +264,7 @@ def _measure_each(request: plan.SweepRequest, arguments: argparse.Namespace, loc
         raise UserError("--out with --device all", "one device, since each has a file of its own", "leave --out out")
     check_folder(Path.cwd())
     codes = []
-    for device in run.visible_devices(_worker_command()):
+    for device in run.visible_devices(WORKER_COMMAND):
         run_id = new_run_id()
         target = run.Target(Path.cwd() / f"gapscope-{run_id}.jsonl", run_id, locks,
                             dataclasses.replace(request, device=device))
@@ -362,7 +324,7 @@ def _finish(sweep: _Sweep, state: str, arguments: argparse.Namespace) -> int:
              f"  {_call()} --preset standard --budget 30m\n"
              f"What else can be asked: {_call()} --help")
     if state == "done" and "ok" not in sweep.statuses and {"failed", "timeout"} & set(sweep.statuses):
-        return _fail("no cell could be measured; the reasons are in the lines above and in the file", FAILURE)
+        return failed("no cell could be measured; the reasons are in the lines above and in the file", FAILURE)
     return 0
 
 

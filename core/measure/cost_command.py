@@ -12,11 +12,12 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from core import units
 from core.errors import UserError
 from core.measure import precision as precisions
+from core.measure.command import Parser
 from core.measure.cost import StageWork, WorkCount, count_model
 from core.records import PRECISIONS, WorkKey
 from core.trackers import registry
@@ -186,11 +187,6 @@ def _assumptions(precision: str, counted: Counted) -> list[str]:
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message, fix=f"see {self.prog} --help")
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of `cost`, which core.cli.cost repeats: it must not import this module, which needs torch."""
     parser.add_argument("--tracker", required=True, metavar="NAME[:VARIANT]")
@@ -206,7 +202,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Print the answer. Raises UserError for a mistake in what was typed."""
-    parser = _Parser(prog="python -m core.measure cost", description="Count the work of one workload, without a GPU.")
+    parser = Parser(prog="python -m core.measure cost", description="Count the work of one workload, without a GPU.")
     add_options(parser)
     arguments = parser.parse_args(list(argv))
     checkouts = registry.checkouts(arguments.checkout)

@@ -6,7 +6,6 @@ process of its own; where it cannot be loaded, that is one of the lines.
 """
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
 import json
@@ -17,11 +16,12 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from core import units
 from core.errors import UserError
 from core.measure import host, reasons
+from core.measure.command import Parser, exit_code
 from core.measure.nvml import NO_PACKAGE, Nvml, bare_uuid
 from core.measure.plan import ALL_DEVICES, parse_device, usable_cores
 from core.measure.telemetry import CLOCK_MEMORY, CLOCK_SM, TEMPERATURE_GPU, event_reasons, number, whole
@@ -534,13 +534,6 @@ def _ask_host(runs: Path | None) -> dict[str, Any]:
 # --- as a command ----------------------------------------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are UserErrors, so that they take one line like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message, fix=f"see {self.prog} --help")
-
-
 def told(checks: Sequence[Check]) -> str:
     """The lines for a person: status, name, what was found; reason and fix where something is not right."""
     width = max(len(check.name) for check in checks)
@@ -554,18 +547,18 @@ def told(checks: Sequence[Check]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the lines. Exit code 0 whatever they say; 2 for a mistake in what was typed."""
-    parser = _Parser(prog="python -m core.measure doctor", description="Is this machine fit to measure?")
+    return exit_code("doctor", lambda: _command(argv))
+
+
+def _command(argv: Sequence[str] | None) -> int:
+    parser = Parser(prog="python -m core.measure doctor", description="Is this machine fit to measure?")
     parser.add_argument("--device", default="auto", metavar="D", help="the device to look at: auto, cuda:N or cpu")
     parser.add_argument("--runs", metavar="DIR", help="the runs folder (GAPSCOPE_RUNS, else ./runs)")
     parser.add_argument("--json", action="store_true", help="one JSON document: {checks: [...]}")
-    try:
-        arguments = parser.parse_args(argv)
-        if arguments.device == ALL_DEVICES:
-            raise UserError("--device all", "one device", "the line driver lists all boards; name one as cuda:N")
-        checks = judge(gather(parse_device(arguments.device), Path(arguments.runs) if arguments.runs else None))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    arguments = parser.parse_args(argv)
+    if arguments.device == ALL_DEVICES:
+        raise UserError("--device all", "one device", "the line driver lists all boards; name one as cuda:N")
+    checks = judge(gather(parse_device(arguments.device), Path(arguments.runs) if arguments.runs else None))
     if arguments.json:
         print(json.dumps({"checks": [dataclasses.asdict(check) for check in checks]}))
     else:

@@ -22,6 +22,18 @@ def ram_bytes() -> int | None:
     return _pages_bytes("SC_PHYS_PAGES")
 
 
+def memory_limit_bytes(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """The most memory that this container may have, by its control group (version 2, then 1); None: no limit."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            text = (root / name).read_text().strip()
+        except OSError:
+            continue
+        # Version 1 says "no limit" by a number near 2^63.
+        return int(text) if text.isdecimal() and int(text) < 2**60 else None
+    return None
+
+
 def free_ram_bytes() -> int | None:
     """What programs can still have, file caches included (MemAvailable); else the free pages."""
     try:

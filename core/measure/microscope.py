@@ -11,6 +11,7 @@ An op that takes its process down costs that op's trial, not the run. Standard l
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -21,11 +22,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from core import units
 from core.errors import UserError
 from core.measure import reasons
+from core.measure.command import Parser, exit_code, unwritten
 from core.measure.lost_time import floor_rates, most_lost, reproduced
 from core.measure.microscope_table import Looked, clearly_faster, closing_table, op_name, row_text, summary
 from core.measure.plan_microscope import MicroscopeRequest, add_options, request_from
@@ -37,6 +39,7 @@ from core.measure.worker_process import (
     WorkerProcess,
     WorkerSilentError,
 )
+from core.process import python_command
 from core.records import (
     Ceiling,
     Device,
@@ -57,7 +60,7 @@ from core.records import (
     to_json,
 )
 
-WORKER_COMMAND = (sys.executable, "-m", "core.measure.op_worker")
+WORKER_COMMAND = tuple(python_command("core.measure.op_worker"))
 _AS_IT_IS, _COLD = "", "cold"
 _TRIAL_S, _LEAST_TRIAL_S = 1.5, 0.05
 _OWN_ROUNDS = 3
@@ -110,14 +113,17 @@ class Microscope:
         except (WorkerDiedError, WorkerSilentError) as error:
             self._end("failed", reasons.clean(str(error)))
             raise RuntimeError(str(error)) from None
-        except (UserError, RuntimeError, OSError) as error:
+        except (UserError, RuntimeError) as error:
             self._end("failed", reasons.clean(str(error)))
             raise
+        except OSError as error:
+            raise unwritten(error, self.path, "look again") from None
         finally:
             for worker in self.workers.values():
                 worker.close(at_once=True)
             if self.writer is not None:
-                self.writer.close()
+                with contextlib.suppress(OSError):  # a full disk was told by the write itself
+                    self.writer.close()
 
     @property
     def device(self) -> Device:
@@ -402,13 +408,8 @@ class _Replay:
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message, fix=f"see {self.prog} --help")
-
-
 def parser() -> argparse.ArgumentParser:
-    made = _Parser(
+    made = Parser(
         prog="python -m core.measure microscope",
         description="Take the ops with most lost time out of a tracker, replay each alone, and try other ways to "
                     "compute it.",
@@ -421,15 +422,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done or stopped, 2 a user's mistake, 1 a failure."""
-    try:
-        arguments = parser().parse_args(argv)
-        return _look(arguments)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except (RuntimeError, OSError) as error:
-        print(f"the microscope failed: {error}", file=sys.stderr)
-        return 1
+    return exit_code("the microscope", lambda: _look(parser().parse_args(argv)))
 
 
 def _look(arguments: argparse.Namespace) -> int:

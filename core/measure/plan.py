@@ -428,6 +428,19 @@ def parse_duration_s(text: str, name: str) -> float:
     return seconds
 
 
+LEAST_CEILINGS_S = 5.0
+"""Below, not even the bandwidth of memory would be measured: its first working set is the largest."""
+
+
+def parse_ceilings_budget_s(text: str) -> float:
+    """The budget of `ceilings`. Raises UserError for one that no ceiling fits into."""
+    budget_s = parse_duration_s(text, "budget")
+    if budget_s < LEAST_CEILINGS_S:
+        raise UserError(f"a budget of {budget_s:g} s", f"at least {LEAST_CEILINGS_S:g} s for one ceiling",
+                        "raise --budget")
+    return budget_s
+
+
 ALL_DEVICES = "all"
 BOARD = "board:"  # and the id of a board, as in run files
 

@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 
 from core import units
 from core.errors import UserError
-from core.measure import handicaps, reasons
+from core.measure import handicaps, host, reasons
+from core.measure.command import unwritten
 from core.measure.plan import (
     PlannedCell,
     RoughRate,
@@ -75,6 +76,8 @@ MEMORY_MARGIN = 1.1
 _Group = tuple[str, int, "str | None", bool]
 """(tracker, process, handicap, cudnn.benchmark): torch keeps cuDNN's first plan for given arguments, whatever the flag
 says later, so a search needs a process that has not chosen before."""
+_Served = tuple["str | None", bool]
+"""(handicap, cudnn.benchmark) of a worker."""
 # Kineto then detaches CUPTI after each pass; otherwise a light pass still pays for the heavy one before it.
 PROFILER_VARIABLES = {"TEARDOWN_CUPTI": "1"}
 # Of a cell's share of the budget; the rest is for the first call, the profiled pass and the start of workers.
@@ -196,13 +199,14 @@ class Sweep:
         self.signals, self.say, self.command = signals, say, worker_command
         self.worker: WorkerProcess | None = None
         self.profiler: WorkerProcess | None = None  # on CUDA: profiles what `worker` times
-        self.lost_profilers = 0
+        self.lost_profilers: dict[_Served, int] = {}
         self.group: _Group | None = None  # what the worker serves; None: it is fresh
-        self.profiler_serves: tuple[str | None, bool] = (None, False)
+        self.profiler_serves: _Served = (None, False)
         self.impossible: dict[str, str] = {}  # handicaps that this device or torch cannot do, and why
         self.hello: dict[str, Any] = {}
         self.writer: RunWriter | None = None
         self.known_work: dict[str, tuple[Stage, ...]] = {}
+        self.compared: set[str] = set()  # workloads whose outputs were compared with fp32
         self.statuses: dict[str, int] = {}
 
     # --- whole sweep ---
@@ -213,10 +217,10 @@ class Sweep:
         Raises UserError before anything is measured, RuntimeError when no worker can be started.
         """
         target = self.target
-        if target.in_folder:
-            target.runs.claim(target.run_id)
-            target.runs.clear_stop(target.run_id)
         try:
+            if target.in_folder:
+                target.runs.claim(target.run_id)
+                target.runs.clear_stop(target.run_id)
             self._start_worker()
             with device_lock(target.runs.root, self.device.uuid_hash, self._wait_for_device):
                 if self.worker is None:  # it waited: the board's users have changed
@@ -240,11 +244,15 @@ class Sweep:
         except InterruptedSweepError:
             self._end("stopped", "interrupted")
             return "stopped"
+        except OSError as error:
+            path = self.target.path
+            raise unwritten(error, path, f"go on with --resume {path.name}") from None
         finally:
             self._drop_worker(at_once=True)
             self._drop_profiler(at_once=True)
             if self.writer is not None:
-                self.writer.close()
+                with contextlib.suppress(OSError):  # a full disk was told by the write itself
+                    self.writer.close()
                 self._lock.close()
             elif target.in_folder and target.before is None:
                 self._forget_claim()
@@ -440,7 +448,7 @@ class Sweep:
         why = why or (self.impossible.get(setting.handicap) if setting.handicap else None)
         if why is not None:
             return dataclasses.replace(blank, status="unsupported", reason=why)
-        room = self.device.memory_bytes if self.device.type == "cuda" else self.hello["host"].get("ram_bytes")
+        room = self.device.memory_bytes if self.device.type == "cuda" else self._host_room_bytes()
         needed = planned.predicted_bytes
         if self.request.force or room is None or needed is None or needed <= MEMORY_MARGIN * room:
             return None
@@ -448,6 +456,11 @@ class Sweep:
             blank, reason=f"predicted to need {units.bytes_size(needed)}, this device has {units.bytes_size(room)}; "
                           "--force tries it",
         )
+
+    def _host_room_bytes(self) -> int | None:
+        """Memory that processes here can have: the host's, or what its container allows."""
+        known = (self.hello["host"].get("ram_bytes"), host.memory_limit_bytes())
+        return min((value for value in known if value is not None), default=None)
 
     def _one(self, planned: PlannedCell, share_s: float | None) -> Cell:
         """Measure one cell; whatever happens to the worker, there is a record. Raises only when all must stop."""
@@ -472,7 +485,8 @@ class Sweep:
             "effort": dataclasses.asdict(effort), "seed": self.request.seed, "video": self.request.video,
             "with_ops": planned.with_ops,
             "profile": planned.process == 0 and self.request.ops != "none",
-            "count": planned.workload.key() not in self.known_work, **self._model_order(),
+            "count": planned.workload.key() not in self.known_work,
+            "drift": planned.workload.key() not in self.compared, **self._model_order(),
         }
         try:
             worker = self._worker_for(planned)
@@ -483,7 +497,7 @@ class Sweep:
             if answer.get("retire"):
                 self._drop_worker()
             wants_profile = order["with_ops"] or order["profile"]
-            if cell.status == "ok" and self.device.type == "cuda" and wants_profile and not self._profiling_hopeless():
+            if cell.status == "ok" and self.device.type == "cuda" and wants_profile and not self._hopeless(cell):
                 cell = self._profiled(cell, order)
             return cell, False
         except WorkerSilentError as silent:  # not tried again: it would be as silent for as long
@@ -501,7 +515,7 @@ class Sweep:
         (docs/decisions.md has the figures).
         """
         try:
-            profiler = self._profiler_for(cell.workload.setting.handicap, cell.workload.setting.cudnn_benchmark)
+            profiler = self._profiler_for(*_served(cell))
             told = profiler.ask({**order, "do": "profile"}, "profile", self.request.cell_timeout_s,
                                 lambda: self.signals.count > 1)
             fields = dict(told["fields"])
@@ -515,7 +529,7 @@ class Sweep:
             return dataclasses.replace(cell, stages=stages, execution_path=path, **fields)
         except (WorkerSilentError, WorkerDiedError, UserError, RecordError, KeyError, TypeError) as error:
             self._drop_profiler(at_once=True)
-            self.lost_profilers += 1
+            self.lost_profilers[_served(cell)] = self.lost_profilers.get(_served(cell), 0) + 1
             reason = f"not profiled: {reasons.clean(str(error))}"
             return dataclasses.replace(cell, execution_path={**cell.execution_path, "profile": reason})
 
@@ -532,9 +546,9 @@ class Sweep:
                 self.profiler.ask({"do": "handicap", "handicap": handicap}, "handicap", START_TIMEOUT_S, interrupted)
         return self.profiler
 
-    def _profiling_hopeless(self) -> bool:
-        """After three lost profilers no further cell waits for one."""
-        return self.lost_profilers >= MAX_FAILED_STARTS
+    def _hopeless(self, cell: Cell) -> bool:
+        """After three lost profilers of a handicap and cuDNN search no further cell of these waits for one."""
+        return self.lost_profilers.get(_served(cell), 0) >= MAX_FAILED_STARTS
 
     def _write_cell(self, cell: Cell) -> None:
         assert self.writer is not None
@@ -552,7 +566,9 @@ class Sweep:
             ))
 
     def _remember_work(self, cell: Cell) -> None:
-        """Flops, bytes and launches are counted in one process and hold for all that do the same."""
+        """Flops, bytes and launches are counted in one process and hold for all that do the same; so is drift."""
+        if cell.status == "ok":
+            self.compared.add(cell.workload.key())
         if any(stage.flops is not None for stage in cell.stages):
             self.known_work.setdefault(cell.workload.key(), cell.stages)
 
@@ -612,6 +628,11 @@ class Sweep:
         if self.profiler is not None:
             self.profiler.close(at_once)
             self.profiler = None
+
+
+def _served(cell: Cell) -> _Served:
+    """What a worker is that can serve this cell."""
+    return cell.workload.setting.handicap, cell.workload.setting.cudnn_benchmark
 
 
 def _with_work(stages: tuple[Stage, ...], known: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -92,7 +92,7 @@ class Worker:
         self._model: tuple[tuple[Any, ...], Tracker] | None = None
         self._clips: tuple[tuple[Any, ...], dict[str, torch.Tensor], inputs.Clip] | None = None
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-        self._work: dict[tuple[str, int], WorkCount] = {}
+        self._work: dict[tuple[Any, ...], WorkCount] = {}
         self._references: dict[tuple[Any, ...], Predictions | None] = {}
         self._profiler_warm = False
 
@@ -189,7 +189,7 @@ class Worker:
                 counted, not_counted = self._count(workload, model, run.eager, progress)
             # On CUDA the profiler stays attached to the process and slows every later launch: another worker does it.
             profiled = _Profile() if self.on_cuda else self._profile(order, model, run, counted, progress)
-        drift = self._drift(workload, order, model, arguments, seen, clip, progress) if order.get("count") else None
+        drift = self._drift(workload, order, model, arguments, seen, clip, progress) if order.get("drift") else None
         if self.on_cuda:
             torch.cuda.empty_cache()  # the profiling worker needs the same memory
         energy_j, energy_valid = telemetry.energy_of(
@@ -378,10 +378,13 @@ class Worker:
     ) -> tuple[WorkCount | None, dict[str, str]]:
         """Work of one pass, counted while it runs once more, or the remark why it is not.
 
-        fp32, default and tf32 move the same bytes, so they are counted once.
+        fp32, default and tf32 run the same ops on the same bytes, so they are counted once. Cast weights need no
+        conversions, an attention backend and a layout have ops of their own: each such setting is counted apart.
         """
-        dtype = precision.AUTOCAST.get(workload.setting.precision, torch.float32)
-        key = (workload.work.key(), dtype.itemsize if hasattr(dtype, "itemsize") else torch.finfo(dtype).bits // 8)
+        setting = workload.setting
+        dtype = precision.AUTOCAST.get(setting.precision, torch.float32)
+        key = (workload.work.key(), torch.finfo(dtype).bits, setting.execution, setting.memory_format,
+               setting.sdp_backend)
         if key not in self._work:
             progress("count", 0)
             try:

@@ -8,19 +8,17 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import core
 from core.errors import UserError
 from core.measure import reasons
+from core.process import python_command
 
 START_TIMEOUT_S = 300.0  # a cold file system can take minutes to load torch
-WORKER_COMMAND = (sys.executable, "-m", "core.measure.worker")
+WORKER_COMMAND = tuple(python_command("core.measure.worker"))
 _LOOK_EVERY_S = 0.1
 _NOISE = ("USDT:", "WARNING:", "[W")  # lines of torch's profiler and logger that say nothing about an end
 
@@ -40,10 +38,7 @@ class InterruptedSweepError(Exception):
 class WorkerProcess:
     def __init__(self, command: Sequence[str] = WORKER_COMMAND, variables: Mapping[str, str] | None = None) -> None:
         """`variables`: environment of this worker alone."""
-        environment = {**os.environ, **(variables or {})}
-        root = str(Path(core.__file__).resolve().parent.parent)
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-        environment["GAPSCOPE_PARENT"] = str(os.getpid())
+        environment = {**os.environ, **(variables or {}), "GAPSCOPE_PARENT": str(os.getpid())}
         self._process = subprocess.Popen(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
             text=True, encoding="utf-8", errors="replace",

@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from core.trackers.builtin import checked_inputs, seeded
 from core.trackers.local4d_shape import (
     BLOCKS_PER_GROUP,
     COARSE_LEVEL,
@@ -213,16 +214,8 @@ class Local4d(Tracker):
         video: (B, T, H, W, 3) or (B, T, 3, H, W), float in -1..1; H and W multiples of 8.
         queries: (B, N, 3) as (t, x, y): frame number and pixels. Raises ValueError on other shapes.
         """
-        if video.dim() != 5 or 3 not in (video.shape[-1], video.shape[2]):
-            raise ValueError(f"video has shape {tuple(video.shape)}, expected (B, T, H, W, 3) or (B, T, 3, H, W)")
-        if video.shape[-1] == 3:
-            video = video.permute(0, 1, 4, 2, 3)
+        video = checked_inputs(video, queries, LEVEL_STRIDES[-1])
         height, width = video.shape[-2:]
-        if height % LEVEL_STRIDES[-1] or width % LEVEL_STRIDES[-1]:
-            raise ValueError(f"video is {height}x{width}, expected multiples of {LEVEL_STRIDES[-1]}")
-        if queries.dim() != 3 or queries.shape[-1] != 3:
-            raise ValueError(f"queries have shape {tuple(queries.shape)}, expected (B, N, 3)")
-
         with self.stage("encoder"):
             pyramid = self.feature_pyramid(video)
         with self.stage("transformer"):
@@ -371,18 +364,8 @@ def build(
 
     variant: a key of SHAPES ("small", "base"), KeyError otherwise. No global random state is read or changed.
     """
-    with torch.device("meta"):  # skips torch's own initialisation, which would draw from the global generator
-        model = Local4d(SHAPES[variant], iterations, query_chunk)
-    model = model.to_empty(device="cpu").eval().requires_grad_(False)
-    generator = torch.Generator().manual_seed(seed)
-    for name, parameter in model.named_parameters():
-        if parameter.dim() >= 2:  # He et al. 2015, so that activations keep their size through the layers
-            scale = POSITION_STEP if name == "transformer.update.weight" else 1.0
-            parameter.normal_(0, scale * math.sqrt(2 / parameter[0].numel()), generator=generator)
-        elif name.endswith("weight"):  # the scale of a norm
-            parameter.fill_(1)
-        else:
-            parameter.zero_()
+    scales = {"transformer.update.weight": POSITION_STEP}
+    model = seeded(lambda: Local4d(SHAPES[variant], iterations, query_chunk), seed, scales)
     # Smoothed similarity, not noise: untrained tracks then go where the picture looks alike, as trained ones do, and
     # sampling meets memory in the same way.
     model.cost_filter.weight.fill_(1 / model.cost_filter.weight[0, 0].numel())
