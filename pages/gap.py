@@ -6,11 +6,12 @@ import streamlit as st
 
 from core import units
 from core.answers import sentences
+from core.answers.review import Question
 from core.answers.selection import Filters
 from core.charts import gap
 from core.charts.tables import gap as gap_tables
 from core.records import PRECISIONS
-from pages.parts import choose, shell, show, stored, view
+from pages.parts import choose, pin, shell, show, stored, view
 from pages.parts.choose import SAME
 
 shell.start("Gap")
@@ -60,11 +61,13 @@ sides = with_precision(baseline, baseline_precision), with_precision(target, tar
 answer = show.asked(stored.explained, *sides, Filters())
 if answer is None:
     st.stop()
-works = gap_tables.other_works(answer)
+works, filters = gap_tables.other_works(answer), Filters()
 if len(works) > 1:
     picked = view.choice("Work in common", list(works), key="work")
     if picked != next(iter(works)):
-        answer = stored.explained(*sides, gap_tables.work_filters(works[picked]))
+        filters = gap_tables.work_filters(works[picked])
+        answer = stored.explained(*sides, filters)
+pin.this_view("Gap", Question("explain", sides, filters), [answer])
 
 # One sentence, few numbers.
 show.sentence(answer["headline"], verdict=answer["verdict"])

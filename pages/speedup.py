@@ -5,6 +5,7 @@ from typing import Any
 
 import streamlit as st
 
+from core.answers.review import Question
 from core.charts import floors, ladder, samples, speedup, value
 from core.charts.tables import cells as cells_tables
 from core.charts.tables import one_device
@@ -12,7 +13,7 @@ from core.charts.tables import reported as reported_tables
 from core.charts.tables import speedup as speedup_tables
 from core.charts.theme import short_name
 from core.records import PRECISIONS
-from pages.parts import choose, results, shell, show, stored, view
+from pages.parts import choose, pin, results, shell, show, stored, view
 
 DETAILS = {
     "samples": "Samples",
@@ -144,6 +145,8 @@ def show_bars() -> None:
             "Data",
         )
         return
+    sides, names = (base["selection"], *others["selection"]), (baseline, *others["name"])
+    pin.this_view("Speedup", Question("compare", sides, filters, names), answers)
     finding = speedup_tables.speedup_finding(bars, lines, baseline, by, on)
     show.sentence(finding + ".")
     show.chart(

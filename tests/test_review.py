@@ -53,7 +53,8 @@ def pin(store: Store, folder: RunsFolder, title: str = "T4 is slow", **words: st
 def test_a_pin_keeps_view_runs_method_data_and_the_answer_of_that_day(store: Store, folder: RunsFolder) -> None:
     kept = pin(store, folder, note="look at TF32", owner="bob").pin
     assert (kept.view.page, kept.view.query, kept.view.runs) == ("Gap", (("baseline", "Tesla T4"),), (T4, H200))
-    assert kept.view.method == 1 and kept.view.data_version == review.data_version(store)
+    assert kept.view.method == 1
+    assert kept.view.data_version == review.data_version(store)
     assert kept.view.answers[0]["measured_ratio"] == explain(store, "t4", "h200")["measured_ratio"]
     assert (kept.words.status, kept.words.note, kept.words.owner, kept.actor) == ("open", "look at TF32", "bob", "ann")
     assert kept.words.command == explain(store, "t4", "h200")["findings"][0]["command"]
@@ -97,8 +98,10 @@ def test_a_stale_edit_is_refused_and_both_texts_are_told(store: Store, folder: R
     edit_pin(folder, kept.id, Words("T4 is slow", note="theirs"), base_version=kept.version, actor="cy")
     with pytest.raises(StaleVersionError) as caught:
         edit_pin(folder, kept.id, Words("T4 is slow", note="mine"), base_version=kept.version)
-    assert "theirs" in caught.value.theirs.shown() and "mine" in caught.value.yours.shown()
-    assert caught.value.theirs.actor == "cy" and "{" not in caught.value.theirs.shown()
+    assert "theirs" in caught.value.theirs.shown()
+    assert "mine" in caught.value.yours.shown()
+    assert caught.value.theirs.actor == "cy"
+    assert "{" not in caught.value.theirs.shown()
     edit_pin(folder, kept.id, Words("T4 is slow", note="both"), base_version=caught.value.version)
     assert pins_of(folder)[0].words.note == "both"
 
@@ -204,9 +207,11 @@ def test_a_pin_whose_runs_were_deleted_says_so_and_keeps_its_answer(folder: Runs
     with open_reading() as store:
         item = agenda(store, folder)[0]
         told = then_and_now(store, item.pin)
-    assert item.gone == (T4,) and f"Run {T4} of this pin was deleted" in item.gone_words
-    assert told["now"] is None and "no answer any more" in told["headline"]
-    assert dict((row["what"], row["then"]) for row in told["rows"])["measured ratio"] == "4.00x"
+    assert item.gone == (T4,)
+    assert f"Run {T4} of this pin was deleted" in item.gone_words
+    assert told["now"] is None
+    assert "no answer any more" in told["headline"]
+    assert {row["what"]: row["then"] for row in told["rows"]}["measured ratio"] == "4.00x"
 
 
 def test_a_comparison_of_several_cards_is_pinned_with_all_of_them(folder: RunsFolder) -> None:

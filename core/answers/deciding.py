@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = {"precision": "precision", "execution": "execution", "memory-format": "memory_format",
              "sdp-backend": "sdp_backend", "cudnn-benchmark": "cudnn_benchmark", "handicap": "handicap"}
+_VERBS = ("run", "microscope", "ceilings")
 _SIZES = ("frames", "points", "batch")
 
 
@@ -30,7 +31,7 @@ def wanted_of(store: Store, command: str, devices: Iterable[str], workload: Mapp
     `devices`: labels of the cards that the pinned view compares. `workload`: its work (`work_key` and named parts).
     """
     verb, options = _parsed(command)
-    if verb not in ("run", "microscope", "ceilings"):
+    if verb not in _VERBS:
         return {}
     work = dict(workload or {})
     named = _work_of(options)
@@ -45,6 +46,11 @@ def wanted_of(store: Store, command: str, devices: Iterable[str], workload: Mapp
         return {}  # sides that share no work, and a command that names none
     wanted["already"] = sorted(set(_lines(store, wanted)["run_id"]))
     return wanted
+
+
+def is_measurement(command: str) -> bool:
+    """Whether a stored run can answer this command."""
+    return _parsed(command)[0] in _VERBS
 
 
 def deciding_runs(store: Store, wanted: Mapping[str, Any] | None) -> list[dict[str, str]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from core import units
 from core.answers import sentences
 from core.answers.compare import compare
-from core.answers.deciding import answered_words, deciding_runs, wanted_of
+from core.answers.deciding import answered_words, deciding_runs, is_measurement, wanted_of
 from core.answers.explain import explain
 from core.answers.json_values import records
 from core.answers.selection import Filters
@@ -104,16 +104,27 @@ def _with_command(store: Store, view: View, words: Words, command: str) -> Words
 
 
 def deciding_command(answers: Sequence[Mapping[str, Any]]) -> str:
-    """The command of the first finding that names one; "" where there is none."""
+    """The measurement that the first finding asks for; "" where none asks for one."""
     return next((str(finding["command"]) for answer in answers for finding in answer.get("findings", ())
-                 if finding.get("command")), "")
+                 if is_measurement(str(finding.get("command") or ""))), "")
 
 
-def title_of(answers: Sequence[Mapping[str, Any]]) -> str:
+def headline_of(answers: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> str:
+    """The sentence of an answer; of several targets, the ratio of each against the one baseline."""
+    if not answers:
+        return ""
+    if len(answers) == 1:
+        return str(answers[0]["headline"])
+    baseline = names[0] if names else str(answers[0]["baseline"]["label"])
+    told = [f"{what.removeprefix('speedup, ')} {value}" for what, value in figures(answers, names)
+            if what.startswith("speedup, ")]
+    return f"Against {sentences.the(baseline)}: {', '.join(told)}." if told else "Nothing here is comparable."
+
+
+def title_of(answers: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> str:
     """A title to start from: the first sentence of the answer."""
-    headline = str(answers[0]["headline"]) if answers else ""
-    first = headline.split(". ")[0].split(" (")[0].rstrip(".")
-    return first[:120]
+    first = headline_of(answers, names).split(". ")[0].split(" (")[0].rstrip(".")
+    return first if len(first) <= 120 else f"{first[:117]}..."
 
 
 def data_version(store: Store) -> str:
@@ -196,7 +207,12 @@ class Item:
 
     @property
     def headline(self) -> str:
-        return " ".join(str(answer["headline"]) for answer in self.pin.view.answers[:1])
+        return headline_of(self.pin.view.answers, self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the sides are called, where the view gave them names."""
+        return tuple(str(name) for name in self.pin.view.question.get("names") or ())
 
     @property
     def verdict(self) -> str | None:

@@ -25,6 +25,7 @@ from core.cli import (
     microscope,
     predict,
     quarantine,
+    report,
     run,
     runs,
     specs,
@@ -33,7 +34,7 @@ from core.errors import UserError
 
 COMMANDS = (
     run, ceilings, doctor, cost, microscope, collector, ingest, quarantine, export, runs, specs, compare, explain,
-    predict,
+    predict, report,
 )
 FAILURE, USER_MISTAKE, INTERRUPTED = 1, 2, 130
 

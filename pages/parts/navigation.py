@@ -45,6 +45,9 @@ PAGES = (
     ),
     PageInfo("Measure", "Data", ":material/database:", "Which runs are here, and what does a file from elsewhere add?"),
     PageInfo(
+        "Review", "Review", ":material/forum:", "What is open, what was decided, and what has changed since?"
+    ),
+    PageInfo(
         "Reference",
         "GPUs",
         ":material/memory:",

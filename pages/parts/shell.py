@@ -80,9 +80,14 @@ def start(name: str) -> None:
         main()
         st.stop()
     page = page_info(name)
-    head, share = st.columns([10, 1.4], vertical_alignment="center")
+    head, share = st.columns([9, 2.4], vertical_alignment="center")
     head.html(f'<div class="gs-head"><h1>{html.escape(page.name)}</h1><span>{html.escape(page.question)}</span></div>')
-    st.session_state[_SHARE] = share
+    st.session_state[_SHARE] = share.container(horizontal=True, horizontal_alignment="right", gap="xsmall")
+
+
+def beside_share() -> Any:
+    """Where a page may put one more button, left of Share. Only after `start`."""
+    return st.session_state[_SHARE]
 
 
 class _PageDoneError(Exception):
