@@ -15,8 +15,8 @@ from core.records import End, RunsFolder, RunWriter
 from core.store import cards, pins, quarantine, uploads
 
 STORED, HELD, RUNNING, STOPPED, DELETED, IN, OUT, NEW = (f"20261130-1{n}0000-0000000{n}" for n in range(8))
-HELD_ITEM, RELEASED_ITEM = f"equal-samples:{HELD}:1", f"equal-samples:{HELD}:2"
-EQUAL = [1.0, 1.0, 1.0, 1.0]
+HELD_ITEM, RELEASED_ITEM = f"equal-samples:{HELD}:3", f"equal-samples:{HELD}:5"
+EQUAL = [1.5] * 12
 CARD = {"name": "RTX 9090", "nvml_names": ["NVIDIA Prototype 9"], "compute_capability": "12.0",
         "memory_bandwidth_gb_s": 3200, "fp32_tflops": 81, "memory_gb": 8, "source": "a data sheet"}
 NEW_FILE = encode_run(NEW, records_of_run("t4", [cell(2)]))

@@ -14,7 +14,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.sync.client import ClientConnection, connect
 
-QUIET_S = 0.4
+QUIET_S = 0.3
 """So long without a message behind the end of a run: no rerun follows that the run asked for."""
 
 
@@ -25,6 +25,7 @@ class RawClient:
         self.at = urlsplit(url)
         self.widgets: dict[str, Any] = {}
         self.texts: list[str] = []
+        self._fragments: dict[str, str] = {}
         self.session = ""
         self._query, self._page = "", ""
         self._pages: dict[str, str] = {}
@@ -46,23 +47,29 @@ class RawClient:
         self._query, self._page = urlencode(query), ""
         self._rerun(page_name=page)
 
-    def press(self, widget_id: str, *states: WidgetState, fragment: str = "") -> None:
+    def press(self, widget_id: str, *states: WidgetState) -> None:
         """Press a button of the page; `states`: what other widgets are said to hold."""
-        self._rerun([WidgetState(id=widget_id, trigger_value=True), *states], fragment=fragment)
+        inside = self._fragments.get(widget_id, "")
+        self._rerun([WidgetState(id=widget_id, trigger_value=True), *states], fragment=inside)
+
+    def tell(self, *states: WidgetState) -> None:
+        """Say what widgets hold, without a press."""
+        self._rerun(states)
 
     def send(self, **message: Any) -> None:
         self._socket.send(BackMsg(**message).SerializeToString())
 
-    def button(self, label: str) -> Any:
-        """The one button whose label contains this."""
-        found = [w for w in self.widgets.values() if w.DESCRIPTOR.name == "Button" and label in w.label]
-        assert found, (label, [w.label for w in self.widgets.values() if hasattr(w, "label")], self.texts)
-        return found[0]
-
-    def of_key(self, key: str) -> Any:
-        found = [w for name, w in self.widgets.items() if name.endswith(f"-{key}")]
-        assert found, (key, list(self.widgets), self.texts)
-        return found[0]
+    def find(self, name: str, known: dict[str, str] | None = None) -> str:
+        """The id of a widget of the page, by its key or the beginning of its label; kept in `known`, and taken from
+        there when the page does not make it."""
+        for widget_id, part in self.widgets.items():
+            if widget_id.endswith(f"-{name}") or getattr(part, "label", "").startswith(name):
+                if known is not None:
+                    known[name] = widget_id
+                return widget_id
+        if known is None or name not in known:
+            raise AssertionError(f"no {name} among {list(self.widgets)}; the page says {self.texts[1:]}")
+        return known[name]
 
     def _rerun(self, states: Iterable[WidgetState] = (), page_name: str = "", fragment: str = "") -> None:
         message = BackMsg()
@@ -73,6 +80,7 @@ class RawClient:
         state.context_info.url = f"http://{self.at.netloc}/{page_name}"
         if not fragment:
             self.widgets.clear()
+            self._fragments.clear()
         self.texts.clear()
         self._socket.send(message.SerializeToString())
         self._read()
@@ -91,6 +99,8 @@ class RawClient:
                 self._page = message.new_session.page_script_hash
                 self.session = message.new_session.initialize.session_id or self.session
                 finished = False
+            elif kind == "navigation":
+                self._page = message.navigation.page_script_hash
             elif kind == "script_finished":
                 finished = True
             elif kind == "delta" and message.delta.WhichOneof("type") == "new_element":
@@ -104,6 +114,8 @@ class RawClient:
         part = getattr(element, kind)
         if "id" in part.DESCRIPTOR.fields_by_name and part.id:
             self.widgets[part.id] = part
+            if fragment:
+                self._fragments[part.id] = fragment
         for name in ("body", "label"):
             if name in part.DESCRIPTOR.fields_by_name:
                 self.texts.append(str(getattr(part, name)))
