@@ -45,7 +45,7 @@ def read_batch(folder: str, limits: dict[str, int]) -> None:
     print(peak_kib())
 
 
-def read_imports(folder: str, limits: dict[str, int]) -> None:
+def read_imports(folder: str, limits: dict[str, int], skip: int) -> None:
     """In the child: what `examine` says of each file of other programs in the folder; the peak memory last."""
     spec = importlib.util.spec_from_file_location("read_upload", READER)
     assert spec is not None
@@ -54,15 +54,15 @@ def read_imports(folder: str, limits: dict[str, int]) -> None:
     spec.loader.exec_module(reader)
     reader.limit_process({**limits, "cpu_s": 600})
     requests = json.loads((Path(folder) / "requests.json").read_text())
-    for path in sorted(Path(folder).glob("*.upload")):
+    for path in sorted(Path(folder).glob("*.upload"))[skip:]:
         name, answers = requests[path.name]
         try:
             found = reader.examine(str(path), {"limits": limits, "name": name, "sha": f"{path.stem:0>64}",
                                                "answers": answers, "received_at": "2026-11-30T10:00:00Z"})
             print(json.dumps({"refused": found.get("refused"), "import": "import" in found,
-                              "lines": found.get("import_lines")}))
+                              "lines": found.get("import_lines")}), flush=True)
         except BaseException:
-            print(json.dumps({"crash": traceback.format_exc()}))
+            print(json.dumps({"crash": traceback.format_exc()}), flush=True)
     print(peak_kib())
 
 
@@ -167,9 +167,15 @@ def fuzz_imports(arguments: argparse.Namespace, dice: random.Random, counts: Cou
                 paths[-1].write_bytes(data)
                 requests[paths[-1].name] = (name, answers)
             (Path(folder) / "requests.json").write_text(json.dumps(requests))
-            seen, kib = child(folder, LIMITS, "--child-imports")
-            peak = max(peak, kib)
-            counts["crashes of the importers"] += len(paths) - len(seen)
+            seen: list[dict[str, Any]] = []
+            while len(seen) < len(paths):
+                more_seen, kib = child(folder, LIMITS, "--child-imports", len(seen))
+                peak = max(peak, kib)
+                seen += more_seen
+                if len(seen) < len(paths):  # the child died: of this file, or of the address space of all before it
+                    path = paths[len(seen)]
+                    name, answers = requests[path.name]
+                    seen.append(alone(path, name, answers, counts, arguments.keep))
             lines = []
             for path, found in zip(paths, seen, strict=False):
                 counts["imports"] += 1
@@ -194,10 +200,31 @@ def fuzz_imports(arguments: argparse.Namespace, dice: random.Random, counts: Cou
     return peak
 
 
-def child(folder: str, limits: dict[str, int], mode: str = "--child") -> tuple[list[dict[str, Any]], int]:
-    """What the child says of each file (fewer when it died), and its peak memory in KiB."""
+def alone(
+    path: Path, name: str, answers: dict[str, str], counts: Counter[str], keep: Path | None
+) -> dict[str, Any]:
+    """The file at which the child of a batch died, taken the whole way of an upload in a child of its own."""
+    from core.errors import UserError
+    from core.store.uploads import preview
+
+    try:
+        found = preview(path.read_bytes(), name, answers=answers)
+    except UserError as error:
+        counts["imports: child of a batch died, alone refused in one sentence"] += 1
+        return {"refused": [str(error)]}
+    except Exception:
+        fail(keep, path, traceback.format_exc())
+        return {"crash": traceback.format_exc()}
+    counts["imports: child of a batch died, alone read"] += 1
+    return {"lines": found.lines_text.decode() or None, "import": found.imported is not None}
+
+
+def child(
+    folder: str, limits: dict[str, int], mode: str = "--child", skip: int = 0
+) -> tuple[list[dict[str, Any]], int]:
+    """What the child says of each file behind the first `skip` (fewer when it died), and its peak memory in KiB."""
     packages = ["-S"] if mode == "--child" else []  # a Parquet table needs pyarrow
-    done = subprocess.run([sys.executable, "-I", *packages, __file__, mode, folder, json.dumps(limits)],
+    done = subprocess.run([sys.executable, "-I", *packages, __file__, mode, folder, json.dumps(limits), str(skip)],
                           capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     if done.returncode != 0:
@@ -244,6 +271,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         read_batch(sys.argv[2], json.loads(sys.argv[3]))
     elif sys.argv[1:2] == ["--child-imports"]:
-        read_imports(sys.argv[2], json.loads(sys.argv[3]))
+        read_imports(sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4]))
     else:
         sys.exit(main())

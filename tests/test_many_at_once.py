@@ -1,4 +1,5 @@
-"""Eight uploads at once, a sweep that writes, three readers, and the app killed -9 in the middle, ten times."""
+"""Eight uploads at once, tables of other programs among them, a sweep that writes, three readers, and the app killed -9
+in the middle, ten times."""
 from __future__ import annotations
 
 import random
@@ -17,7 +18,8 @@ UPLOADERS, READERS, KILLS = 8, 3, 10
 ORPHAN = "is not in the journal and does not count"
 """Said of a file whose upload was killed before anybody was told that it is kept."""
 
-# Eight threads as eight people: each uploads a file of its own, then one that all of them have. Three as three tabs.
+# Eight threads as eight people: each uploads a file of its own, one that all of them have, and a table of another
+# program. Three as three tabs.
 APP = COMMON + f"""
 import os, threading
 from core.store import ingest, open_app, queries, sources
@@ -41,9 +43,13 @@ def uploader(number):
     made = iter(range(10**6))
     def upload():
         n = next(made)
-        for run_id, what in ((f"own-{{life}}-{{number}}-{{n:04d}}", n + 1.0), (f"shared-{{life}}-{{n:04d}}", 0.5)):
-            data = encode_run(run_id, records_of_run("cpu", [cell(what, cuda=False)]))
-            say("kept " + accept(runs, data, "x.jsonl", actor=f"person {{number}}").run_ids[0])
+        table = f"task,time (ms)\\nencoder {{life}} {{number}} {{n}},{{n + 1}}\\ndecoder,{{n + 2}}\\n".encode()
+        own, shared = f"own-{{life}}-{{number}}-{{n:04d}}", f"shared-{{life}}-{{n:04d}}"
+        files = [(encode_run(run_id, records_of_run("cpu", [cell(what, cuda=False)])), "x.jsonl", None)
+                 for run_id, what in ((own, n + 1.0), (shared, 0.5))]
+        files.insert(0 if number % 2 else 2, (table, "x.csv", {{"gpu": "T4", "precision": "fp16"}}))
+        for data, name, answers in files:
+            say("kept " + accept(runs, data, name, actor=f"person {{number}}", answers=answers).run_ids[0])
     return upload
 def read():
     cells, listed = queries.cells(app), queries.runs(app)
@@ -79,7 +85,8 @@ def test_nothing_is_lost_or_doubled_by_eight_uploads_three_readers_and_ten_kills
             assert app.stdout.readline() == "open\n"
         time.sleep(dice.uniform(0.0, 2.0))
         if life == KILLS - 1:
-            told.append(app.stdout.readline().strip())  # however slow the machine, one upload is told as kept
+            while not any(line.startswith("kept import-") for line in told):  # however slow the machine, one is kept
+                told.append(app.stdout.readline().strip())
         told += kill(app)
     written = [int(seq) for seq in kill(runner)]
     assert [line for line in told if line.startswith("error")] == []
@@ -97,7 +104,7 @@ def test_nothing_is_lost_or_doubled_by_eight_uploads_three_readers_and_ten_kills
         assert not cells.duplicated(["run_id", "seq"]).any()
         assert store.frame("select count(*) as n from cell c where n <> (select count(*) from sample s "
                            "where s.run_id = c.run_id and s.seq = c.seq)")["n"].tolist() == [0]
-        assert queries.problems(store).empty
+        assert queries.problems(store).to_dict("records") == []
         assert (listed["conflicts"] == 0).all()
         uploads = active_uploads(Journal(runs.journal).entries())
         assert len(listed) == len(uploads) + 2, "an upload that was told twice is one run"

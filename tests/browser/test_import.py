@@ -66,3 +66,29 @@ def test_the_preview_of_a_run_file_says_what_is_held_and_what_matches(visitor: W
     give(page, visitor.server, path)
     page.get_by_text(re.compile(r"1 cell would count; 1 cell would be held in quarantine")).wait_for()
     page.get_by_text(re.compile(r"Would be held: 6 repetitions of 5 ms each")).wait_for()
+
+
+BAD = "![x](https://example.invalid/a.png) <img src=x onerror=alert(1)><script>alert(2)</script>"
+
+
+def test_text_of_a_foreign_file_is_shown_as_the_text_it_is_on_every_page(visitor: Watched, tmp_path: Path) -> None:
+    build_run(visitor.server.runs / "t4.jsonl", "t4", [cell()], run_id="20261130-100000-0000000a")
+    path = tmp_path / "**b** <img src=x onerror=alert(1)>.csv"
+    path.write_text(f"{BAD},gpu,time (ms),precision\n{BAD},{BAD},5,fp16\n{BAD},{BAD},nothing {BAD},fp16\n")
+    page = visitor.tab()
+    said: list[str] = []
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    give(page, visitor.server, path)
+    page.get_by_text(re.compile(r"onerror=alert\(1\)>\.csv: table")).first.wait_for()
+    choose(page, "Which other columns", "none")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Read it with these answers").click()
+    page.get_by_role("button", name="Add 1 file").click()
+    page.get_by_text(re.compile(r"\.csv, .* UTC, run import-")).first.wait_for()
+    page.get_by_role("link", name=re.compile(r"^See \*\*b\*\* <img src=x")).first.wait_for()
+    for name in ("data", "", "speedup", "gap", "gpus", "method"):
+        page.goto(f"{visitor.server.url}/{name}")
+        page.locator("h2, h1").first.wait_for()
+        page.wait_for_timeout(1500)
+        assert page.locator('img[src="x"], img[src*="example.invalid"], a[href^="javascript"]').count() == 0, name
+    assert said == []
