@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from core.errors import UserError
-from core.measure import cost
+from core.measure import cost, worker
 from core.measure.cost import OpWork, WorkCount, count, count_tracker, op_work
 from core.measure.op_formulas import MAYBE_VIEWS, NOTHING, UNKNOWN, base_name
-from core.records import Cell, read_run_file
+from core.records import Cell, SettingKey, Workload, read_run_file
 from core.trackers import registry
 from core.trackers.local4d import build
 
@@ -58,6 +59,33 @@ def test_groups_and_transposition_change_the_flops_of_a_convolution() -> None:
     # transposed: each of the 3x3 input places meets 4 in x 2 out x 2x2
     transposed = count(lambda: F.conv_transpose2d(torch.ones(1, 4, 3, 3), torch.ones(4, 2, 2, 2), stride=2))
     assert transposed.flops == 2 * 9 * 4 * 2 * 4
+
+
+@pytest.mark.parametrize(("changes", "counted_again"), [
+    ({"precision": "tf32"}, False), ({"precision": "default"}, False), ({"cudnn_benchmark": True}, False),
+    ({"handicap": "host_cores=1"}, False), ({"precision": "fp16"}, True),
+    ({"precision": "fp16", "execution": "cast"}, True), ({"sdp_backend": "math"}, True),
+    ({"memory_format": "channels_last"}, True),
+])
+def test_work_is_counted_apart_for_each_setting_that_runs_other_ops(
+    changes: dict[str, Any], counted_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[str] = []
+
+    def counting(forward: Any, model: Any) -> str:
+        counts.append(forward)
+        return forward
+
+    monkeypatch.setattr(worker, "count", counting)
+    subject = worker.Worker("cpu")
+    plain = Workload(registry.work_key("local4d:small", 4, 64, 64, 4), SettingKey("fp32"))
+    other = replace(plain, setting=replace(plain.setting, **changes))
+    for workload, forward in ((plain, "first"), (other, "second"), (plain, "third")):
+        subject._count(workload, None, forward, lambda phase, done: None)
+    assert counts == (["first", "second"] if counted_again else ["first"])
+    if changes == {"precision": "fp16", "execution": "cast"}:  # nor from autocast, whose conversions it has not
+        subject._count(replace(plain, setting=SettingKey("fp16")), None, "autocast", lambda phase, done: None)
+        assert counts[-1] == "autocast"
 
 
 def test_an_addition_reads_two_inputs_and_writes_one() -> None:

@@ -30,6 +30,7 @@ from core.measure.op_alternatives import Alternative, Platform, alternatives, ow
 from core.measure.op_capture import Exemplar, freeze
 from core.measure.op_replay import Call, Meter, compare, copied, open_call
 from core.measure.op_worker import OpWorker
+from core.measure.plan import work_before_a_look
 from core.measure.plan_microscope import MicroscopeRequest
 from core.measure.run import Signals
 from core.measure.timing import HostClock
@@ -440,6 +441,8 @@ for line in sys.stdin:
     if do == "hello":
         benchmark = order["cudnn_benchmark"]
         answer.update(facts["hello"])
+    elif do == "entry":
+        answer.update(work=facts["work"])
     elif do == "profile":
         answer.update(facts["profile"])
     elif do == "capture":
@@ -577,6 +580,36 @@ def test_a_busy_gpu_is_refused_before_anything_is_written(tmp_path: Path) -> Non
     assert not place.file.exists()
 
 
+def test_an_own_model_is_looked_at_and_its_work_stands_in_the_header(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    work = replace(work_before_a_look("mine.py:build"), revision="in:1x3:float32 params:9")
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    (tmp_path / "facts.json").write_text(json.dumps(facts | {"work": to_json(work)}))
+    place.microscope.request = replace(place.microscope.request, work=work_before_a_look("mine.py:build"),
+                                       entry="/home/me/mine.py:build")
+    assert place.microscope.run() == "done"
+    asked = read_run_file(place.file).header.request["microscope"]
+    assert (asked["tracker"], asked["entry"], asked["work_key"]) == ("mine", "mine.py:build", work.key())
+    assert "/home/me" not in place.file.read_text()
+
+
+def test_ops_of_an_own_model_are_taken_out_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(4, 3)), torch.ones(2, 4), "
+        "{'head': '0'}\n"
+    )
+    worker = OpWorker("cpu", "fp32", cudnn_benchmark=False)
+    entry = {"entry": f"{tmp_path / 'mine.py'}:build", "seed": 0}
+    work = worker.answer({"do": "entry", **entry}, silent)["work"]
+    assert work["tracker"] == "mine"
+    order = {"do": "profile", "work": work, "checkouts": {}, "weights": None, "passes_s": 0.0, **entry}
+    told = worker.answer(order, silent)
+    linear = next(one for one in told["ops"] if one["op"] == "aten::linear")
+    assert linear["stage"] == "head"
+    with pytest.raises(UserError, match=r"no file 'gone\.py'"):
+        worker.answer({"do": "entry", "entry": "gone.py:build", "seed": 0}, silent)
+
+
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
@@ -604,7 +637,9 @@ def test_the_command_looks_into_a_small_tracker_on_the_cpu(
     (["--tracker", "local4d", "--budget", "1s"], "at least 5 s"),
     (["--tracker", "local4d", "--top", "0"], "whole number from 1"),
     (["--tracker", "local4d", "--ceilings", "none.jsonl"], "no file 'none.jsonl'"),
-    ([], "--tracker"),
+    (["--entry", "mine.py", "--frames", "4"], "--entry with --frames"),
+    (["--tracker", "local4d", "--weights", "mine.pt"], "--weights with local4d"),
+    ([], "nothing to look at; expected --tracker NAME or --entry"),
 ])
 def test_a_mistake_takes_one_line_and_exit_code_2(
     options: list[str], words: str, capsys: pytest.CaptureFixture[str]

@@ -16,6 +16,7 @@ from typing import Any
 
 from core import units
 from core.errors import UserError
+from core.measure import plan
 from core.measure import precision as precisions
 from core.measure.command import Parser
 from core.measure.cost import StageWork, WorkCount, count_model
@@ -205,7 +206,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(prog="python -m core.measure cost", description="Count the work of one workload, without a GPU.")
     add_options(parser)
     arguments = parser.parse_args(list(argv))
-    checkouts = registry.checkouts(arguments.checkout)
+    checkouts = dict(plan.checkouts(arguments.checkout))
     info, variant = registry.resolve(arguments.tracker)
     height, width = registry.parse_resolution(arguments.resolution)
     registry.check_workload(info, arguments.frames, height, width, arguments.points, arguments.batch)

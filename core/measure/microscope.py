@@ -52,6 +52,7 @@ from core.records import (
     RunsFolder,
     RunWriter,
     Software,
+    WorkKey,
     device_lock,
     from_json,
     new_run_id,
@@ -101,6 +102,7 @@ class Microscope:
                 self.folder = Path(folder)
                 self._worker(profiles=True)
                 self._refuse()
+                self._look_at_entry()
                 with device_lock(self.locks.root, self.device.uuid_hash, self._wait):
                     self.deadline += time.monotonic() - self.began  # the budget is for looking, not for waiting
                     self._open_file()
@@ -141,6 +143,18 @@ class Microscope:
         if self.hello.get("busy") and not self.request.force:
             raise UserError(f"the GPU is in use ({self.hello['busy']})",
                             "an idle GPU, since a shared one gives wrong times", "wait, or use --force")
+
+    def _look_at_entry(self) -> None:
+        """The work of the user's own model, which only a worker can tell. Raises UserError for a file that is none."""
+        if self.request.entry is None:
+            return
+        told = self._worker(profiles=True).ask(
+            {"do": "entry", "entry": self.request.entry, "seed": self.request.seed}, "entry", START_TIMEOUT_S,
+            self._interrupted,
+        )
+        if "error" in told:
+            raise RuntimeError(f"the model could not be loaded: {told['error']}")
+        self.request = dataclasses.replace(self.request, work=from_json(WorkKey, told["work"], "work"))
 
     def _wait(self) -> bool:
         """Asked twice a second while another run holds the device."""
@@ -225,7 +239,7 @@ class Microscope:
     def _look(self) -> tuple[str, str | None]:
         request = self.request
         self.say(f"{request.work.selector} in {request.precision} on {self.device.name}: profiling one pass")
-        told = self._ask({"do": "profile", "work": to_json(request.work), "seed": request.seed,
+        told = self._ask({"do": "profile", "work": to_json(request.work), "seed": request.seed, "entry": request.entry,
                           "checkouts": dict(request.checkouts or {}), "weights": request.weights,
                           "passes_s": request.budget_s * _PASSES_SHARE}, profiles=True)
         if "error" in told:

@@ -20,9 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from core.measure import inputs, precision, profile
 from core.measure.timing import Clock
 from core.records import WorkKey
-from core.trackers import registry
+from core.trackers import own, registry
 from core.trackers.info import OFFICIAL
 from core.trackers.stages import OTHER, PROFILER_PREFIX
+from core.trackers.tracker import Tracker
 
 _NUMBERED = "gapscope op:"
 _PYTHON_MODE = "PythonDispatchMode"  # the profiler's name for the mode itself, around every op that it sees
@@ -34,37 +35,40 @@ class Subject:
     """A tracker ready to run: `call` makes one forward pass as the timed ones are made."""
 
     call: Callable[[], object]
-    model: Any  # with a stage marker, else None
+    model: Tracker
 
 
 def build_subject(
     work: WorkKey, precision_name: str, device: torch.device, seed: int, checkouts: Mapping[str, str] | None = None,
-    weights: str | None = None,
+    weights: str | None = None, entry: str | None = None,
 ) -> Subject:
     """The tracker of a work key on the device with its precision set, as a worker of a sweep builds it.
 
-    checkouts: paths of official repositories by name; weights: a checkpoint for one of them.
-    Raises UserError for an unknown tracker or size, or a checkout that is not there.
+    checkouts: paths of official repositories by name; weights: a checkpoint for one of them; entry: `FILE.py:build` of
+    the user's own model, whose work has no size. Raises UserError for an unknown tracker or size, a checkout that is
+    not there, or a file that is no model.
     """
-    info, variant = registry.resolve(work.selector)
-    options: dict[str, Any] = dict(registry.build_options(info, work))
-    if info.implementation == OFFICIAL:
-        copies = checkouts or {}
-        options.update(checkout=copies.get(info.checkout.name) if info.checkout else None, weights=weights,
-                       frames=work.frames, height=work.height, width=work.width)
-    model = registry.load_builder(info)(variant.name, seed=seed, **options).to(device)
-    clip = inputs.procedural_clip(*work.size, work.points or 1, seed)
-    arguments = inputs.to_model_input(clip, device, work.batch)
-    if hasattr(model, "prepare"):  # in the model's own layout, outside the forward pass
-        with torch.no_grad():
-            arguments = model.prepare(**arguments)
+    if entry is not None:
+        model: Tracker = own.load_entry(entry, seed=seed, device=str(device)).to(device)
+        arguments = model.prepare(torch.empty(0, device=device), torch.empty(0, device=device))  # it has inputs itself
+    else:
+        info, variant = registry.resolve(work.selector)
+        options: dict[str, Any] = dict(registry.build_options(info, work))
+        if info.implementation == OFFICIAL:
+            copies = checkouts or {}
+            options.update(checkout=copies.get(info.checkout.name) if info.checkout else None, weights=weights,
+                           frames=work.frames, height=work.height, width=work.width)
+        model = registry.load_builder(info)(variant.name, seed=seed, **options).to(device)
+        clip = inputs.procedural_clip(*work.size, work.points or 1, seed)
+        with torch.no_grad():  # in the model's own layout, outside the forward pass
+            arguments = model.prepare(**inputs.to_model_input(clip, device, work.batch))
     precision.apply(precision_name)  # after the model is built, since building may change settings
 
     def call() -> object:
         with torch.inference_mode(), precision.autocast(precision_name, device.type):
             return model(**arguments)
 
-    return Subject(call, model if hasattr(model, "stage_marker") else None)
+    return Subject(call, model)
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

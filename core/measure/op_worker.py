@@ -4,7 +4,8 @@ It talks in JSON lines like a worker of a sweep. Every answer has the type of it
 and `retire` when this process should not be used again.
 
     {"do": "hello", "device": "auto", "precision": "fp32", "cudnn_benchmark": false}
-    {"do": "profile", "work": {...}, "seed": 0, "checkouts": {}, "weights": null, "passes_s": 10}
+    {"do": "entry", "entry": "FILE.py:build", "seed": 0}           -> work: the work key of the user's own model
+    {"do": "profile", "work": {...}, "seed": 0, "entry": null, "checkouts": {}, "weights": null, "passes_s": 10}
                                                                    -> pass_ms, ops, profiled_ms, kernel_busy_ms
     {"do": "capture", "keys": [...], "folder": "..."}              -> files by op key, notes by op key
     {"do": "open", "file": "..."}                                  -> alternatives [{change, own_process}]
@@ -38,6 +39,7 @@ from core.measure.plan import usable_cores
 from core.measure.timing import Clock, CudaClock, HostClock
 from core.measure.worker import Pipe, _die_with_parent, _orders
 from core.records import WorkKey, from_json, to_json
+from core.trackers import own
 from core.trackers.stages import PROFILER_PREFIX
 
 AS_IT_IS, COLD = "", "cold"
@@ -88,7 +90,8 @@ class OpWorker:
     def answer(self, order: dict[str, Any], progress: Callable[[str, int], None]) -> dict[str, Any]:
         """What an order asks for, or why it failed. Never raises, except for a UserError."""
         acts: dict[str, Callable[[], dict[str, Any]]] = {
-            "profile": lambda: self._profile(order, progress), "capture": lambda: self._capture(order, progress),
+            "entry": lambda: self._entry(order), "profile": lambda: self._profile(order, progress),
+            "capture": lambda: self._capture(order, progress),
             "open": lambda: self._open(order), "kernels": lambda: self._kernels(order, progress),
             "base": lambda: self._base(order), "keep": lambda: self._keep(order), "trial": lambda: self._trial(order),
         }
@@ -112,12 +115,16 @@ class OpWorker:
 
     # --- the tracker ---
 
+    def _entry(self, order: dict[str, Any]) -> dict[str, Any]:
+        model = own.load_entry(order["entry"], seed=order["seed"], device=str(self.device))
+        return {"work": to_json(model.work_key())}
+
     def _profile(self, order: dict[str, Any], progress: Callable[[str, int], None]) -> dict[str, Any]:
         """Unprofiled passes first, since nothing that times may come after a profile; then the op table of one."""
         progress("build", 0)
         work: WorkKey = from_json(WorkKey, order["work"], "work")
         self.subject = op_capture.build_subject(work, self.precision, self.device, order["seed"], order["checkouts"],
-                                                order["weights"])
+                                                order["weights"], order.get("entry"))
         call = self.subject.call
         pass_ms: list[float] = []
         start = time.monotonic()

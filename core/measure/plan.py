@@ -343,10 +343,10 @@ def request_from(arguments: argparse.Namespace) -> SweepRequest:
         raise UserError("--entry with --tracker or a size", "--entry alone: the model brings its own inputs",
                         "leave the other options out")
     sizes = _sizes(
-        values("frames", preset.frames, lambda text: _count(text, "frames")),
+        values("frames", preset.frames, lambda text: count(text, "frames")),
         values("resolution", preset.resolutions, registry.parse_resolution),
-        values("points", preset.points, lambda text: _count(text, "points")),
-        values("batch", preset.batches, lambda text: _count(text, "batch", MAX_BATCH)),
+        values("points", preset.points, lambda text: count(text, "points")),
+        values("batch", preset.batches, lambda text: count(text, "batch", MAX_BATCH)),
         star=not sizes_given or bool(arguments.star),
     )
     trackers = () if arguments.entry else tuple(
@@ -369,10 +369,10 @@ def request_from(arguments: argparse.Namespace) -> SweepRequest:
         weights=arguments.weights or None,
         ceilings=preset.ceilings and not arguments.no_ceilings,
         device=parse_device(arguments.device or "auto"),
-        processes=_count(arguments.processes, "processes", MAX_PROCESSES) if arguments.processes else preset.processes,
+        processes=count(arguments.processes, "processes", MAX_PROCESSES) if arguments.processes else preset.processes,
         budget_s=parse_duration_s(arguments.budget, "budget") if arguments.budget else None,
         label=arguments.label or None,
-        seed=_count(arguments.seed, "seed", least=0) if arguments.seed else 0,
+        seed=count(arguments.seed, "seed", least=0) if arguments.seed else 0,
         force=bool(arguments.force),
         ops=arguments.ops or preset.ops,
         cell_timeout_s=parse_duration_s(arguments.cell_timeout, "cell-timeout") if arguments.cell_timeout else 600.0,
@@ -478,7 +478,8 @@ def _split(values: Iterable[str] | None) -> list[str] | None:
     return [part for value in values for part in str(value).split(",") if part.strip()]
 
 
-def _count(text: str, name: str, most: int = 1_000_000, least: int = 1) -> int:
+def count(text: str, name: str, most: int = 1_000_000, least: int = 1) -> int:
+    """A whole number within limits. Raises UserError for anything else."""
     try:
         value = int(str(text).strip())
     except ValueError:
@@ -563,11 +564,14 @@ def _works_in_order(
 
 def works_before_a_look(request: SweepRequest) -> list[WorkKey] | None:
     """What a plan can say about the user's own model before a worker has loaded it: its file. None for trackers."""
-    if request.entry is None:
-        return None
-    name = Path(request.entry.rpartition(":")[0] or request.entry).stem
-    return [WorkKey(tracker=name, variant=None, implementation=OWN, revision="(known once it is loaded)",
-                    weights=OWN, frames=None, height=None, width=None, points=None)]
+    return None if request.entry is None else [work_before_a_look(request.entry)]
+
+
+def work_before_a_look(entry: str) -> WorkKey:
+    """The work of `FILE.py:build` as far as its name tells."""
+    name = Path(entry.rpartition(":")[0] or entry).stem
+    return WorkKey(tracker=name, variant=None, implementation=OWN, revision="(known once it is loaded)",
+                   weights=OWN, frames=None, height=None, width=None, points=None)
 
 
 def work_of(request: SweepRequest, selector: str, size: Size) -> WorkKey:

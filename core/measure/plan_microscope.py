@@ -9,10 +9,19 @@ from typing import Any
 
 from core import units
 from core.errors import UserError
-from core.measure.plan import parse_device, parse_duration_s
+from core.measure.plan import (
+    MAX_BATCH,
+    base_name_of_entry,
+    checkouts,
+    count,
+    parse_device,
+    parse_duration_s,
+    work_before_a_look,
+)
 from core.records import PRECISIONS, WorkKey
 from core.trackers import registry
 from core.trackers.checkout import weights_name
+from core.trackers.info import OFFICIAL
 
 DEFAULT_TOP, DEFAULT_BUDGET_S, MOST_OPS, LEAST_BUDGET_S = 10, 480.0, 100, 5.0
 
@@ -32,6 +41,7 @@ class MicroscopeRequest:
     ceilings: str | None = None  # path of a run file with ceiling lines
     checkouts: Mapping[str, str] | None = None
     weights: str | None = None
+    entry: str | None = None  # FILE.py:build of the user's own model; `work` is then known once a worker has looked
 
     def to_json(self) -> dict[str, Any]:
         """For the header of the run file: no path of this machine."""
@@ -41,6 +51,7 @@ class MicroscopeRequest:
                 "frames": self.work.frames, "height": self.work.height, "width": self.work.width,
                 "points": self.work.points, "batch": self.work.batch, "work_key": self.work.key(),
                 "checkouts": sorted(self.checkouts or {}), "seed": self.seed,
+                "entry": base_name_of_entry(self.entry),
                 "weights": Path(self.weights).name if self.weights else None,
             }
         }
@@ -49,7 +60,8 @@ class MicroscopeRequest:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the microscope; read by `request_from`."""
     frames, height, _, points = registry.FOUNDING_SIZE
-    parser.add_argument("--tracker", required=True, metavar="NAME[:VARIANT]", help="such as local4d:base")
+    parser.add_argument("--tracker", metavar="NAME[:VARIANT]", help="such as local4d:base")
+    parser.add_argument("--entry", metavar="FILE.py:build", help="your own model instead of a tracker")
     parser.add_argument("--top", metavar="N", help=f"so many ops with the most lost time ({DEFAULT_TOP})")
     parser.add_argument("--precision", metavar="P", help=f"one of {', '.join(PRECISIONS)} (fp32)")
     parser.add_argument("--resolution", metavar="N|HxW", help=f"height x width ({height})")
@@ -73,14 +85,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def request_from(arguments: argparse.Namespace) -> MicroscopeRequest:
     """The request that parsed options ask for. Raises UserError for what cannot be."""
-    frames, height, width, points = registry.FOUNDING_SIZE
-    if arguments.resolution:
-        height, width = registry.parse_resolution(arguments.resolution)
-    checkouts = registry.checkouts(arguments.checkout or ())
-    info, _ = registry.resolve(arguments.tracker)
-    missing = registry.missing(info, checkouts)
-    if missing is not None:
-        raise missing
+    copies = dict(checkouts(arguments.checkout))
+    work = _work(arguments, copies)
     precision = arguments.precision or "fp32"
     if precision not in PRECISIONS:
         raise UserError(f"unknown precision {precision[:40]!r}", f"one of {', '.join(PRECISIONS)}")
@@ -93,27 +99,39 @@ def request_from(arguments: argparse.Namespace) -> MicroscopeRequest:
     label = arguments.label or None
     if label is not None and len(label) > 200:
         raise UserError(f"a label of {len(label)} characters", "at most 200", "shorten --label")
-    work = registry.work_key(
-        arguments.tracker, _count(arguments.frames, "frames", frames), height, width,
-        _count(arguments.points, "points", points), _count(arguments.batch, "batch", 1),
-        revision=registry.revision(info, checkouts),
+    return MicroscopeRequest(
+        work=work, precision=precision, top=count(arguments.top or str(DEFAULT_TOP), "top", MOST_OPS),
+        device=parse_device(arguments.device or "auto"), budget_s=budget_s,
+        seed=count(arguments.seed or "0", "seed", least=0), label=label, force=bool(arguments.force),
+        ceilings=arguments.ceilings, checkouts=copies, weights=arguments.weights, entry=arguments.entry or None,
+    )
+
+
+def _work(arguments: argparse.Namespace, copies: Mapping[str, str]) -> WorkKey:
+    """What is looked at: a tracker at a size, or the user's own model, which brings its own inputs."""
+    sizes = ("frames", "resolution", "points", "batch")
+    if arguments.entry:
+        given = next((name for name in ("tracker", "weights", *sizes) if getattr(arguments, name)), None)
+        if given is not None:
+            raise UserError(f"--entry with --{given}", "--entry alone: the model brings its own inputs",
+                            f"leave --{given} out")
+        return work_before_a_look(arguments.entry)
+    if not arguments.tracker:
+        raise UserError("nothing to look at", "--tracker NAME or --entry FILE.py:build",
+                        f"such as --tracker {registry.selectors()[0]}")
+    frames, height, width, points = registry.FOUNDING_SIZE
+    if arguments.resolution:
+        height, width = registry.parse_resolution(arguments.resolution)
+    info, _ = registry.resolve(arguments.tracker)
+    if arguments.weights and info.implementation != OFFICIAL:
+        raise UserError(f"--weights with {info.name}", "an official tracker: built-in ones have random weights",
+                        "leave --weights out")
+    missing = registry.missing(info, copies)
+    if missing is not None:
+        raise missing
+    return registry.work_key(
+        arguments.tracker, count(arguments.frames or str(frames), "frames"), height, width,
+        count(arguments.points or str(points), "points"), count(arguments.batch or "1", "batch", MAX_BATCH),
+        revision=registry.revision(info, copies),
         weights=weights_name(arguments.weights) if arguments.weights else None,
     )
-    return MicroscopeRequest(
-        work=work, precision=precision, top=_count(arguments.top, "top", DEFAULT_TOP, most=MOST_OPS),
-        device=parse_device(arguments.device or "auto"), budget_s=budget_s,
-        seed=_count(arguments.seed, "seed", 0, least=0), label=label, force=bool(arguments.force),
-        ceilings=arguments.ceilings, checkouts=checkouts, weights=arguments.weights,
-    )
-
-
-def _count(text: str | None, name: str, default: int, least: int = 1, most: int = 1_000_000) -> int:
-    if text is None:
-        return default
-    try:
-        value: int | None = int(text.strip())
-    except ValueError:
-        value = None
-    if value is None or not least <= value <= most:
-        raise UserError(f"{name} {text[:40]!r}", f"a whole number from {least} to {most}")
-    return value
