@@ -18,12 +18,14 @@ from foreign import mutated
 from core.answers.compare import compare
 from core.answers.coverage import coverage
 from core.answers.explain import explain
+from core.answers.export import export
 from core.answers.imports import attached, facts_by_format, log, outlook
 from core.charts.tables import cells as cells_tables
 from core.cli import main
 from core.errors import UserError
 from core.records import Ceiling, Note, RunsFolder, decode_line
 from core.store import child, imported, open_reading, queries
+from core.store.export import export_run
 from core.store.journal import Journal
 from core.store.read_upload import examine
 from core.store.uploads import LIMITS, accept, history, ingest_file, preview, redo, undo
@@ -113,6 +115,21 @@ def test_an_original_that_gives_no_lines_any_more_is_said_once(
     with open_reading(database, reference=reference) as store:
         assert [notice for notice in store.notices if "a.csv cannot be read as before" in notice]
         assert queries.cells(store)["run_id"].tolist() == [RUN]
+
+
+def test_an_imported_run_leaves_as_lines_that_another_machine_takes(
+    database: Path, runs: RunsFolder, reference: Path, tmp_path: Path
+) -> None:
+    accept(runs, TABLE, "a.csv", answers=ANSWERS)
+    with open_reading(database, reference=reference) as store:
+        run_id = str(queries.runs(store)["run_id"][0])
+        lines = export_run(store, run_id)
+        assert export(store, "t4", "jsonl").count(b'"kind":"cell"') == 1
+        before = queries.cells(store).drop(columns=["label"])
+    other = RunsFolder(tmp_path / "other" / "runs")
+    accept(other, lines, "exported.jsonl")
+    with open_reading(tmp_path / "other" / "results.duckdb", reference=reference) as store:
+        assert queries.cells(store).drop(columns=["label"]).equals(before)
 
 
 def test_open_questions_keep_a_file_out_and_are_named(runs: RunsFolder) -> None:

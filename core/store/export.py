@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import json
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from core.errors import UserError
 from core.records import RecordError, RunsFolder, decode_line, open_run_file
 from core.records.run_file import MAX_LINE_BYTES
 from core.store import queries
+from core.store.imported import lines_of
+from core.store.journal import Journal, active_uploads
 from core.store.store import Store
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -39,6 +42,8 @@ def export_run(place: Store | RunsFolder, run_id: str) -> bytes:
         while raw := stream.readline(MAX_LINE_BYTES + 1):
             if raw.endswith(b"\n") and _belongs(raw, run_id):
                 lines.append(raw)
+    if not lines:
+        raise UserError(f"the file of run {run_id[:70]} holds no line of it any more", "a run with its lines")
     return b"".join(lines)
 
 
@@ -73,12 +78,16 @@ def _belongs(raw: bytes, run_id: str) -> bool:
 
 
 def _path_of(store: Store, source: str) -> Path:
-    """The file behind a source key (core.store.sources)."""
+    """The file with the lines behind a source key (core.store.sources). Raises `UserError` where there is none."""
     place, _, name = source.partition("/")
     if place == "reference" and store.reference is not None:
         return store.reference / "runs" / name
     if place == "uploads" and store.runs is not None:
-        return store.runs.uploads / name
+        entries = Journal(store.runs.journal).entries()
+        position = active_uploads(entries).get(name)
+        about = entries[position].data.get("import") if position is not None else None
+        # What another program wrote lies there as it came; its lines are made of it and of its answers.
+        return lines_of(store.runs, name, about) if isinstance(about, Mapping) else store.runs.uploads / name
     if place == "runs" and store.runs is not None:
         return store.runs.root / name
     raise UserError("this run came from a file named on the command line", "a stored run", "copy that file")
