@@ -218,3 +218,44 @@ def test_a_run_finds_its_shipped_twin_of_its_own_card_first(tmp_path: Path) -> N
         assert (twin["run_id"], twin["cells"]) == (T4, 1)
         assert "Tesla T4 of run 20261130-120000-00000009 took 1.25x as long as the Tesla T4 of run" in twin["headline"]
         assert twin == twin_of_run(store, str(mine)) | {"command": twin["command"]}
+
+
+def test_the_setting_is_told_in_words_where_more_than_the_precision_differs(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "h.jsonl", "h200-sxm-141gb", [
+        cell(4), cell(2, setting_changes={"cudnn_benchmark": True}),
+        cell(9, setting_changes={"handicap": "launch_delay_us=10+sm_count=40", "sdp_backend": "math"}),
+    ])
+    with open_files([path]) as store:
+        flags = compare(store, "h200,cudnn_benchmark=off", "h200,cudnn_benchmark=on")
+        ladder = compare(store, "h200,sdp_backend=math,handicap.sm_count=40,handicap.launch_delay_us=10",
+                         "h200,sdp_backend=default,cudnn_benchmark=off")
+    assert [row["setting_words"] for row in flags["rows"]] == ["fp32 against fp32, cudnn.benchmark on"]
+    assert "the H200 SXM 141GB with cudnn.benchmark off took 2.00x" in flags["headline"].replace("The", "the")
+    assert ladder["rows"][0]["setting_words"] == (
+        "fp32, attention without fused kernels, every operation 10 us later, 40 SMs against fp32")
+
+
+def test_two_settings_of_a_card_meet_on_one_board_where_one_measured_both(tmp_path: Path) -> None:
+    # the newest FP32 cell is of another board: 20 ms there, 40 ms on the board that measured TF32 too
+    paths = [
+        build_run(tmp_path / "both.jsonl", "h200-sxm-141gb", [cell(4), cell(1, precision="tf32")],
+                  run_id="20261130-100000-00000001", board="one"),
+        build_run(tmp_path / "newer.jsonl", "h200-sxm-141gb", [cell(2)], run_id="20261130-110000-00000002",
+                  board="two", started_at="2026-11-30T11:00:00Z"),
+    ]
+    with open_files(paths) as store:
+        apart = compare(store, "h200,precision=fp32", "h200,precision=tf32")
+        newest = compare(store, "h200", "h200")
+    assert (apart["rows"][0]["speedup"]["value"], apart["n"]["boards"]) == (pytest.approx(4), 1)
+    assert newest["rows"][0]["baseline"]["run_id"] == "20261130-110000-00000002"
+
+
+def test_theory_takes_the_share_of_the_sms_that_a_handicap_left(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "h.jsonl", "h200-sxm-141gb", [
+        cell(2.5, setting_changes={"handicap": "sm_count=44"}), cell(1)])
+    with open_files([path]) as store:
+        answer = compare(store, "h200,handicap.sm_count=44", "h200")
+    expected = answer["rows"][0]["expected"]
+    assert (expected["bandwidth"], expected["executed_precision"]) == (1, pytest.approx(132 / 44))
+    assert answer["rows"][0]["verdict"] == "as_expected"
+    assert any("limited to 44 of its 132 SMs" in text for text in answer["assumptions"])

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.analysis.factors import PLAYERS, Factors, Machine, Value, factors, shapley_logs
+from core.analysis.host import host_interval_ms
 
 
 def machine(**numbers: float) -> Machine:
@@ -80,9 +81,23 @@ def test_a_bound_that_does_not_bind_moves_nothing() -> None:
 
 def test_the_host_holds_up_small_operations() -> None:
     # 1000 launches of 5 us against 2.5 us; the kernels take 1 ms
-    found = factors(ops({**COMPUTE, "launches": 1000}), machine(launch_us=5.0), machine(launch_us=2.5), 2.0)
+    table = ops({**COMPUTE, "launches": 1000, "calls": 1000})
+    found = factors(table, machine(launch_us=5.0), machine(launch_us=2.5), 2.0)
     assert by_name(found)["host"] == pytest.approx(2)
     assert by_name(found)["compute"] == 1
+
+
+def test_many_kernels_of_one_call_cost_the_host_one_call() -> None:
+    # a library that launches 1000 kernels in its one call does so without an operator's cost
+    found = factors(ops({**COMPUTE, "launches": 1000, "calls": 1}), machine(launch_us=5.0), machine(launch_us=2.5), 1.0)
+    assert by_name(found)["host"] == 1
+
+
+def test_the_host_interval_explains_what_the_kernels_leave() -> None:
+    # 2 ms and 1 ms of kernels in 30 launches, 5 ms of wall time: 10 launches hide behind 2 ms, 20 of 0.15 ms do not
+    interval_ms = host_interval_ms(np.array([2.0, 1.0]), np.array([10.0, 20.0]), 5.0)
+    assert interval_ms == pytest.approx(0.15)
+    assert host_interval_ms(np.array([2.0, 1.0]), np.array([10.0, 20.0]), 3.0) is None
 
 
 def test_what_fits_into_the_cache_works_at_its_rate() -> None:

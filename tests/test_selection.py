@@ -95,7 +95,22 @@ def test_a_run_and_a_file_are_themselves(store: Store, folder: Path) -> None:
 def test_a_handicapped_board_never_stands_for_the_board(store: Store) -> None:
     assert select(store, "h200").lines["handicap"].isna().all()
     assert list(select(store, "h200,handicap.sm_count=40").lines["wall_median_ms"]) == [99.0]
+    assert handicap_parts("cold_l2+sm_count=40") == {"cold_l2": "on", "sm_count": "40"}
     assert handicap_parts('{"sm_count": 40}') == handicap_parts("sm_count=40") == {"sm_count": "40"}
+
+
+def test_a_handicap_is_chosen_alone_and_several_only_together(tmp_path: Path) -> None:
+    handicaps = (None, "sm_count=40", "host_cores=1+sm_count=40", "cold_l2")
+    path = build_run(tmp_path / "ladder.jsonl", "h200-sxm-141gb", [
+        cell(place + 1, setting_changes={"handicap": text}) for place, text in enumerate(handicaps)])
+    with open_files([path]) as opened:
+        def chosen(text: str) -> list[str | None]:
+            return [None if value != value else value for value in select(opened, text).lines["handicap"]]
+
+        assert chosen("h200") == [None]
+        assert chosen("h200,handicap.sm_count=40") == ["sm_count=40"]
+        assert chosen("h200,handicap.sm_count=40,handicap.host_cores=1") == ["host_cores=1+sm_count=40"]
+        assert chosen("h200,handicap.cold_l2=on") == ["cold_l2"]
 
 
 def test_filters_and_fields_narrow_both(store: Store) -> None:
@@ -126,7 +141,7 @@ def test_what_is_not_there_is_told_with_what_is(store: Store, text: str, words: 
 
 
 def test_an_unknown_tracker_is_told_with_the_nearest(store: Store) -> None:
-    with pytest.raises(UserError, match="unknown tracker 'local5d'; expected local4d"):
+    with pytest.raises(UserError, match=r"unknown tracker 'local5d'; expected .*local4d"):
         select(store, "t4", parse_filters(tracker=["local5d"]))
 
 

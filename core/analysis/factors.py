@@ -25,6 +25,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from core.analysis.host import host_launches
+
 PLAYERS = ("precision", "compute", "clocks", "bandwidth", "cache", "host", "library", "memory")
 DRAWS = 200
 _SAME = 1e-12
@@ -75,7 +77,7 @@ _MISSING = {
     "clocks": "no clock was recorded while it was timed, or its maximum is not known",
     "bandwidth": "neither data sheet nor measurement gives its bandwidth",
     "cache": "no measured bandwidth of a working set that fits into the L2 cache",
-    "host": "no launch ceiling was measured, and its time is not known to be the host's",
+    "host": "its machine measured no launch rate, and its kernels fill the time or were not timed",
     "library": "no operation table with device times",
     "memory": "allocator retries are not recorded, or their time is not measured",
 }
@@ -162,12 +164,14 @@ def _work(table: pd.DataFrame, charge: str) -> _Work:
         for a, b in (_both(table, name) for name in ("flops", "bytes", "launches"))
     ]
     calls = np.fmax(*_both(table, "calls"))
+    calls = np.where(np.isfinite(calls) & (calls > 0), calls, 1.0)
+    launches = filled[2] if "op" not in table else tuple(host_launches(side, calls) for side in filled[2])
     return _Work(
         # A stage may hold both kinds: it takes the gain of convolutions, which is never the smaller one.
         convolution=table["op"].astype(str).str.contains("conv").to_numpy(dtype=bool) if "op" in table
         else np.ones(len(table), dtype=bool),
-        flops=filled[0], bytes=filled[1], launches=filled[2],  # type: ignore[arg-type]
-        calls=np.where(np.isfinite(calls) & (calls > 0), calls, 1.0),
+        flops=filled[0], bytes=filled[1], launches=launches,  # type: ignore[arg-type]
+        calls=calls,
         times_ms=(np.nan_to_num(times[0]), np.nan_to_num(times[1])),
         charged=np.where(same, PLAYERS.index(charge), PLAYERS.index("library")),
     )

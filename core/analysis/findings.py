@@ -322,7 +322,7 @@ def _poorer_kernel(own: Side, other: Side, evidence: Evidence) -> Seen | None:
     both = table[(table["only_in"] == "both") & (table[f"device_ms_{mine}"] > 0) & (table[f"device_ms_{theirs}"] > 0)]
     if both.empty:
         return None
-    profiled_ms = both[f"device_ms_{mine}"]
+    both = both.assign(profiled_ms=both[f"device_ms_{mine}"])
     for name in (mine, theirs):  # a profiled pass may be slower than the timed ones, which the ratio is of
         both = both.assign(**{f"device_ms_{name}": both.get(f"in_pass_ms_{name}", both[f"device_ms_{name}"])})
     hardware = both["roofline_ratio"].fillna(1.0)
@@ -345,8 +345,8 @@ def _poorer_kernel(own: Side, other: Side, evidence: Evidence) -> Seen | None:
     if all(value == value for value in launches):
         counted = f" in {units.count(launches[0])} launches against {units.count(launches[1])}"
     more = f"; {len(worst) - 1} more like it" if len(worst) > 1 else ""
-    stretched = profiled_ms[row.name] > 1.1 * row[f"device_ms_{mine}"]
-    while_profiled = f" ({units.time_ms(profiled_ms[row.name])} while profiled)" if stretched else ""
+    stretched = row["profiled_ms"] > 1.1 * row[f"device_ms_{mine}"]
+    while_profiled = f" ({units.time_ms(row['profiled_ms'])} while profiled)" if stretched else ""
     name = str(row["op"]).removeprefix("aten::")
     if row["shapes"]:
         name += f" on {row['shapes']}"
@@ -726,10 +726,11 @@ RULES: tuple[Rule, ...] = (
     Rule("fewer threads or cores", "threads and cores of both runs", ("host",), _fewer_threads, None,
          "the ratio of the threads", "Set the same number of threads.", "the same work on one core and on all",
          "python -m core run --handicap none host_cores=1 {options}"),
-    Rule("calls that wait for the device", "operations such as item and nonzero, copies to the host", ("host",),
+    Rule("calls that wait for the device", "operations such as item and nonzero, copies to the host",
+         ("host", "library"),
          _sync_points, None, "wall time / kernel time", "Take .item(), .cpu() and prints out of the loop.",
          "operations of both sides", "python -m core run --ops all {options}"),
-    Rule("copies from the host inside the pass", "kernel names of copies", ("host",), _host_copies, None,
+    Rule("copies from the host inside the pass", "kernel names of copies", ("host", "library"), _host_copies, None,
          "bytes / link rate", "Bring inputs to the device before the loop, from pinned memory.",
          "the link's rate on this machine", "python -m core ceilings"),
     Rule("power cap", "event reasons and clock while timed", ("clocks", "compute"),
@@ -883,7 +884,8 @@ def _of_ablation(ablation: Ablation, evidence: Evidence) -> Finding | None:
     made = _made(
         _name_of(ablation), "proved" if proved else "possible", own, evidence,
         Seen("", low, high, f"{where} {what}; same work, nothing else differs; {ablation.outputs}.", ablation.ratio),
-        names, bound, _FIXES.get(ablation.setting, f"Take the {ablation.setting.removeprefix('handicap ')} limit away."),
+        names, bound,
+        _FIXES.get(ablation.setting, f"Take the {ablation.setting.removeprefix('handicap ')} limit away."),
         "measured" if proved else "the same ablation on a board of this gap",
         f"python -m core compare --baseline {_selection(ablation, 0)} --target {_selection(ablation, 1)}" if proved
         else f"{_RUN} {_options_of(ablation)}", "measured ablation",
@@ -916,7 +918,8 @@ def _of_trials(evidence: Evidence) -> list[Finding | None]:
     groups: dict[tuple[Any, ...], list[Trial]] = {}
     for trial in evidence.trials:
         if trial.on_side is not None and trial.counts:
-            key = trial.on_side, trial.op, trial.stage, trial.shapes, trial.other_arithmetic, trial.on_board, trial.gpu
+            key = (trial.on_side, trial.op, trial.stage, trial.shapes, trial.other_arithmetic, trial.on_board,
+                   trial.gpu)
             groups.setdefault(key, []).append(trial)
     ranked = (sorted(ways, key=lambda trial: -trial.factor) for ways in groups.values())
     return [_of_trial(ways[0], ways[1:], evidence) for ways in ranked]
@@ -967,7 +970,9 @@ def _results(trial: Trial) -> str:
     largest = "" if trial.max_abs_diff is None else f" by at most {trial.max_abs_diff:.2g}"
     if trial.other_arithmetic:
         return f"other arithmetic, results differ{largest}"
-    return f"results agree{largest and f' (differ{largest})'}" if trial.agrees else f"nobody judged its results{largest}"
+    if trial.agrees is None:
+        return f"nobody judged its results{largest and f', which differ{largest}'}"
+    return f"results agree{largest and f' (differ{largest})'}"
 
 
 # --- putting it together ---------------------------------------------------------------------------------------------
@@ -1012,11 +1017,24 @@ def _of_rule(rule: Rule, own: Side, other: Side, evidence: Evidence) -> Finding 
     if seen is None:
         return None
     most = explainable(own, rule.factors, evidence)
+    if rule.cause == HOST_CAUSE and _one_host(evidence):
+        most = math.inf
+        detail = f"{seen.detail} It starts the kernels of both sides, and cuts short what the other factors could give."
+        seen = replace(seen, detail=detail)
     bound = min(most, rule.limit or math.inf)
     cause = f"{rule.cause} ({seen.about})" if seen.about else rule.cause
     made = _made(cause, seen.grade, own, evidence, seen, rule.factors, bound, rule.fix, rule.measurement, rule.command,
                  rule.limit_source)
-    return made and replace(made, most=most)
+    return made and replace(made, most=None if math.isinf(most) else most)
+
+
+def _one_host(evidence: Evidence) -> bool:
+    """Whether one host is known to have started both sides: it is then no part of the ratio, but may still limit one.
+
+    Such a finding is bounded by the side's own wall time over kernel time.
+    """
+    known = evidence.factors.factors if evidence.factors else ()
+    return any(factor.name == "host" and factor.ratio == 1.0 for factor in known)
 
 
 def findings(evidence: Evidence) -> list[Finding]:

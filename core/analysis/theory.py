@@ -130,17 +130,19 @@ def _label(baseline_precision: str, target_precision: str) -> str:
 
 
 def _peak_reading(
-    baseline: Gpu | None, target: Gpu | None, baseline_precision: str, target_precision: str, in_verdict: bool
+    baseline: Gpu | None, target: Gpu | None, baseline_precision: str, target_precision: str, in_verdict: bool,
+    sms: Sms,
 ) -> Reading:
     peaks: list[Peak | None] = [
         peak_tflops(gpu, precision) if gpu else None
         for gpu, precision in ((baseline, baseline_precision), (target, target_precision))
     ]
-    sources = [
-        peak.source if peak else ("not published" if gpu else "no data sheet")
-        for peak, gpu in zip(peaks, (baseline, target), strict=True)
-    ]
-    values = [peak.value if peak else None for peak in peaks]
+    sources, values = [], []
+    for peak, gpu, count in zip(peaks, (baseline, target), sms, strict=True):
+        share = _share_of_sms(gpu, count)
+        values.append(peak.value * share if peak else None)
+        source = peak.source if peak else ("not published" if gpu else "no data sheet")
+        sources.append(source if share == 1 or gpu is None else f"{source}, {count} of {gpu.sm_count} SMs")
     same = baseline_precision == target_precision
     return Reading(
         name=baseline_precision if same else f"{baseline_precision}/{target_precision}",
@@ -155,8 +157,22 @@ def _peak_reading(
     )
 
 
-def _notes(baseline: Gpu | None, target: Gpu | None, precisions: tuple[str | None, str | None]) -> tuple[str, ...]:
+Sms = tuple[int | None, int | None]
+"""SMs that baseline and target were limited to; None: all of them."""
+
+
+def _share_of_sms(gpu: Gpu | None, count: int | None) -> float:
+    return count / gpu.sm_count if gpu and gpu.sm_count and count and count < gpu.sm_count else 1.0
+
+
+def _notes(
+    baseline: Gpu | None, target: Gpu | None, precisions: tuple[str | None, str | None], sms: Sms
+) -> tuple[str, ...]:
     notes: list[str] = []
+    for gpu, count in ((baseline, sms[0]), (target, sms[1])):
+        if gpu is not None and _share_of_sms(gpu, count) < 1:
+            notes.append(f"The {gpu.name} was limited to {count} of its {gpu.sm_count} SMs: theory takes that share of "
+                         "its arithmetic peaks, and its whole bandwidth.")
     for gpu, precision in ((baseline, precisions[0]), (target, precisions[1])):
         if gpu is None or precision is None:
             continue
@@ -232,12 +248,14 @@ def expected_ratios(
     baseline_precision: str | None = None,
     target_precision: str | None = None,
     reported: bool = False,
+    sms: Sms = (None, None),
 ) -> Expected:
     """The hardware ratios that the stated facts allow.
 
     `baseline_precision`, `target_precision`: one of `core.gpus.PRECISIONS`, both or neither (ValueError otherwise).
     `reported`: a person stated the precision, nobody read it back. A reported "FP32" leaves the path open, so that
     TF32 in convolutions (default) and in everything (tf32) are given as further readings, outside the verdict.
+    `sms`: how many SMs a side was limited to; its arithmetic peaks count in that share.
     A side without a data sheet (a CPU, None) leaves every ratio None.
     """
     if (baseline_precision is None) != (target_precision is None):
@@ -246,14 +264,14 @@ def expected_ratios(
     readings = [bandwidth]
     executed: Reading | None = None
     if baseline_precision is None or target_precision is None:
-        readings += [_peak_reading(baseline, target, name, name, True) for name in UNKNOWN_SETTING]
+        readings += [_peak_reading(baseline, target, name, name, True, sms) for name in UNKNOWN_SETTING]
     else:
-        executed = _peak_reading(baseline, target, baseline_precision, target_precision, True)
+        executed = _peak_reading(baseline, target, baseline_precision, target_precision, True, sms)
         readings.append(executed)
         if (baseline_precision, target_precision) != ("fp32", "fp32"):
-            readings.append(_peak_reading(baseline, target, "fp32", "fp32", False))
+            readings.append(_peak_reading(baseline, target, "fp32", "fp32", False, sms))
         elif reported and any(gpu is not None and gpu.supports_tf32 for gpu in (baseline, target)):
-            readings += [_peak_reading(baseline, target, name, name, False) for name in ("default", "tf32")]
+            readings += [_peak_reading(baseline, target, name, name, False, sms) for name in ("default", "tf32")]
     fp32 = next(reading for reading in readings if reading.name == "fp32")
     return Expected(
         bandwidth=bandwidth.ratio,
@@ -261,5 +279,5 @@ def expected_ratios(
         executed_precision=executed.ratio if executed else None,
         readings=tuple(readings),
         measured_ceilings=_measured(baseline, target, baseline_precision, target_precision),
-        notes=_notes(baseline, target, (baseline_precision, target_precision)),
+        notes=_notes(baseline, target, (baseline_precision, target_precision), sms),
     )

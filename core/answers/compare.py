@@ -5,12 +5,14 @@ What has no partner is counted and named, never filled in.
 """
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core import units
+from core.analysis.findings import handicap_parts
 from core.analysis.statistics import Interval, RatioInterval, median_interval, ratio_interval
 from core.analysis.theory import Expected, expected_ratios
 from core.analysis.verdict import Verdict, verdict
@@ -28,9 +30,10 @@ from core.answers.matching import (
     work_differences,
     work_in_words,
 )
-from core.answers.selection import Filters, Selection, Side, select
+from core.answers.selection import SETTING_FIELDS, Filters, Selection, Side, select
 from core.gpus import PRECISIONS as SPEC_PRECISIONS
 from core.gpus import Gpu, catalogue, unknown_card
+from core.records import SettingKey
 
 if TYPE_CHECKING:
     from core.store import Store
@@ -93,12 +96,19 @@ def _compared(
     left, right = samples[id(baseline)], samples[id(target)]
     ratio = ratio_interval(left, right)
     expected = expected_ratios(
-        card_of(baseline, cards), card_of(target, cards), *_spec_precisions(baseline, target)
+        card_of(baseline, cards), card_of(target, cards), *_spec_precisions(baseline, target),
+        sms=(limited_sms(baseline), limited_sms(target)),
     )
     return Compared(
         baseline, target, median_interval(left), median_interval(right), ratio, expected,
         verdict(ratio.value, expected.verdict_ratios, ratio.low, ratio.high),
     )
+
+
+def limited_sms(cell: Cell) -> int | None:
+    """How many SMs a handicap left to a cell; None for all."""
+    count = handicap_parts(json_value(cell.first["handicap"])).get("sm_count", "")
+    return int(count) if count.isdecimal() else None
 
 
 def _spec_precisions(baseline: Cell, target: Cell) -> tuple[str | None, str | None]:
@@ -177,7 +187,8 @@ def cell_dict(cell: Cell) -> dict[str, Any]:
     row = cell.first
     return {
         "work_key": cell.work_key, "setting_key": cell.setting_key, "workload": work_in_words(row),
-        "precision": row["precision"], "run_id": cell.run_id, "gpu": row["gpu_label"],
+        "precision": row["precision"], "setting_words": setting_words(setting_dict(row)), "run_id": cell.run_id,
+        "gpu": row["gpu_label"],
     }
 
 
@@ -210,7 +221,7 @@ def _row(pair: Compared) -> dict[str, Any]:
     return {
         "work_key": pair.baseline.work_key, "workload": work_in_words(pair.baseline.first), **work,
         "setting": setting_dict(pair.baseline.first), "target_setting": setting_dict(pair.target.first),
-        "precision": precision_in_words(pair), "method": pair.baseline.method,
+        "precision": precision_in_words(pair), "setting_words": setting_in_words(pair), "method": pair.baseline.method,
         "baseline_ms": pair.baseline_time.value, "target_ms": pair.target_time.value,
         "speedup": ratio_dict(pair.ratio), "verdict": pair.verdict.name, "verdict_reason": pair.verdict.reason,
         "expected": {
@@ -228,6 +239,44 @@ def _row(pair: Compared) -> dict[str, Any]:
 def boards_of(pair: Compared) -> int:
     """Distinct boards behind one ratio, both sides together."""
     return len(pair.baseline.boards | pair.target.boards)
+
+
+def setting_in_words(pair: Compared) -> str:
+    """`fp32`; with what is not torch's usual beside it: `fp32, cudnn.benchmark on`; both sides where they differ."""
+    left, right = (setting_words(setting_dict(cell.first)) for cell in (pair.baseline, pair.target))
+    return left if left == right else f"{left} against {right}"
+
+
+_USUAL = dataclasses.asdict(SettingKey(precision="fp32"))
+
+
+def setting_words(setting: Mapping[str, Any], names: Sequence[str] = SETTING_FIELDS) -> str:
+    """A setting in words: its precision, then what is not as usual. `names`: of which settings only."""
+    parts = [str(setting["precision"])] if "precision" in names else []
+    for name in names:
+        value = setting.get(name)
+        if name != "precision" and value != _USUAL[name]:
+            parts.append(_SETTING_WORDS.get((name, value)) or
+                         (handicaps_in_words(value) if name == "handicap" else f"{name.replace('_', ' ')} {value}"))
+    return ", ".join(parts)
+
+
+_SETTING_WORDS = {
+    ("cudnn_benchmark", True): "cudnn.benchmark on", ("memory_format", "channels_last"): "channels_last",
+    ("execution", "compile"): "compiled", ("execution", "cudagraph"): "captured as a CUDA graph",
+    ("execution", "cast"): "cast beforehand", ("sdp_backend", "math"): "attention without fused kernels",
+}
+_HANDICAP_WORDS = {
+    "sm_count": "{} SMs", "alloc_cap_gb": "at most {} GB", "bandwidth_copies": "{} streams of copies beside",
+    "bandwidth_share": "{} of the bandwidth", "host_cores": "{} host core(s)", "launch_delay_us": "every operation "
+    "{} us later", "cold_l2": "L2 cache flushed", "tf32": "TF32 {}",
+}
+
+
+def handicaps_in_words(text: Any) -> str:
+    """`launch_delay_us=10+sm_count=40` -> "every operation 10 us later, 40 SMs"; an unknown one by its name."""
+    return ", ".join(_HANDICAP_WORDS.get(name, f"{name.replace('_', ' ')} {{}}").format(value)
+                     for name, value in handicap_parts(text).items())
 
 
 def precision_in_words(pair: Compared) -> str:
@@ -283,7 +332,8 @@ def _failed(side: Side, name: str) -> list[dict[str, Any]]:
     return [
         {
             "side": name, "work_key": row["work_key"], "setting_key": row["setting_key"],
-            "workload": work_in_words(row), "precision": row["precision"], "status": row["status"],
+            "workload": work_in_words(row), "precision": row["precision"],
+            "setting_words": setting_words(setting_dict(row)), "status": row["status"],
             "reason": row["reason"], "run_id": row["run_id"],
         }
         for row in records(side.failed)
@@ -299,7 +349,7 @@ def labels_of(pair: Compared) -> tuple[str, str]:
     a, b = setting_dict(pair.baseline.first), setting_dict(pair.target.first)
     differing = [name for name in a if a[name] != b[name]]
     if differing:
-        return f"{left} in {_settings(a, differing)}", f"{right} in {_settings(b, differing)}"
+        return f"{left} {_settings(a, differing)}", f"{right} {_settings(b, differing)}"
     if left == right:
         return f"{left} of run {pair.baseline.run_id}", f"{right} of run {pair.target.run_id}"
     return left, right
@@ -313,8 +363,15 @@ def _settings(setting: Mapping[str, Any], names: Sequence[str]) -> str:
             parts.append(sentences.READING_WORDS.get(str(value), str(value)).split(" (")[0]
                          if value != "default" else "torch's default FP32")
         else:
-            parts.append(f"{name.replace('_', ' ')} {'none' if value is None else value}")
-    return " with ".join([parts[0], ", ".join(parts[1:])]) if len(parts) > 1 else parts[0]
+            parts.append(setting_words(setting, [name]) or _usual_in_words(name))
+    first = f"in {parts.pop(0)}" if names[0] == "precision" else ""
+    return f"{first} {f'with {sentences.listed(parts)}' if parts else ''}".strip()
+
+
+def _usual_in_words(name: str) -> str:
+    """What is said of the side that has the usual value of a setting, where the other side has not."""
+    return {"handicap": "no handicap", "cudnn_benchmark": "cudnn.benchmark off"}.get(
+        name, f"{name.replace('_', ' ')} {_USUAL[name]}")
 
 
 def sentence_of(pair: Compared) -> str:

@@ -16,7 +16,8 @@ import pandas as pd
 
 from core import units
 from core.analysis.factors import Machine, Value
-from core.analysis.findings import Ablation, Side, Trial, handicap_parts, lone_difference
+from core.analysis.findings import LIMIT_OF_SETTING, Ablation, Side, Trial, handicap_parts, lone_difference
+from core.analysis.host import host_interval_ms, host_launches
 from core.analysis.norms import Norm, own_norms
 from core.analysis.op_diff import KEY, key_text, op_diff
 from core.analysis.statistics import ratio_interval
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 MOST_ABLATIONS = 40
 MOST_CLOCK_SAMPLES = 200
+_LONGEST_LAUNCH_US = 200.0
+"""A pass that would need more than this between two launches waits for something else (slow hosts take 25 to 60 us)."""
+_BUSY = 0.9
+"""Where kernels fill at least this share of a pass, its time says nothing about its host (docs/method.md)."""
 _SAME_SOFTWARE = ("torch", "cuda", "cudnn", "driver")
 
 
@@ -46,6 +51,7 @@ class Facts:
     run: Mapping[str, Any]  # the run header as plain values, `settings` taken apart
     samples: pd.DataFrame
     ceilings: tuple[Mapping[str, Any], ...]  # what its board measured, the newest run last
+    stand_ins: tuple[Mapping[str, Any], ...] = ()  # what another board of its type measured, without its host's rates
 
     @property
     def clock_share(self) -> Value | None:
@@ -59,20 +65,26 @@ class Facts:
     def board_ceilings(self, at_maximum_clock: bool = False) -> dict[tuple[str, str], Value]:
         """(metric, precision or "") -> what the board measured, the newest run of it; by size the largest value.
 
+        What it did not measure, another board of its type may have: then the value is named so, only possible, and
+        without samples, since boards differ.
         `at_maximum_clock`: products scaled from the clock they ran at, so that what a lower clock took is the factor
         clocks and nothing else.
         """
         highest = self.run["max_sm_clock_mhz"]
         result: dict[tuple[str, str], Value] = {}
-        for row in self.ceilings:
+        own = {(str(row["metric"]), str(row["precision"] or "")) for row in self.ceilings}
+        others = (row for row in self.stand_ins if (str(row["metric"]), str(row["precision"] or "")) not in own)
+        for row in (*self.ceilings, *others):
             scale = 1.0
             if at_maximum_clock and row["metric"] == "gemm" and row["clock_mhz"] and highest:
                 scale = highest / row["clock_mhz"]
             name = str(row["metric"]), str(row["precision"] or "")
             if row["metric"].endswith("_by_size") and name in result and result[name].value > row["value"]:
                 continue
-            result[name] = Value(row["value"] * scale, "measured ceiling of this board", "observed",
-                                 tuple(sample * scale for sample in row["samples"] or ()))
+            result[name] = Value(
+                row["value"] * scale, "measured ceiling of this board", "observed",
+                tuple(sample * scale for sample in row["samples"] or ()),
+            ) if name in own else Value(row["value"] * scale, f"ceiling of another {row['gpu_label']}")
         return result
 
 
@@ -83,11 +95,29 @@ def read(cell: Cell) -> Facts:
     store = cell.side.store
     run = json_value(records(queries.run_header(store, cell.run_id)))[0]
     ceilings = queries.ceilings(store)
+    own = ceilings["uuid_hash"].isin(cell.boards)
     return Facts(
         cell, card_of(cell), {**run, "settings": json.loads(run["settings"]) if run["settings"] else {}},
         queries.samples(store, cell.run_id, cell.seqs),
-        tuple(json_value(records(ceilings[ceilings["uuid_hash"].isin(cell.boards)]))),
+        tuple(json_value(records(ceilings[own]))), _stand_ins(ceilings[~own], cell, run),
     )
+
+
+_OF_THE_HOST = ("launch", "op_rate", "host_to_device", "device_to_host")
+"""Metrics that begin so are as good as the machine around the board: another board's say nothing about this one."""
+
+
+def _stand_ins(ceilings: pd.DataFrame, cell: Cell, run: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Ceilings of the newest run of another board of this type with as many SMs (a slice is another card)."""
+    from core.store import queries
+
+    alike = ceilings[(ceilings["gpu_key"] == json_value(cell.first["gpu_key"]))
+                     & ~ceilings["metric"].str.startswith(_OF_THE_HOST)]
+    for run_id in dict.fromkeys(reversed(alike["run_id"].tolist())):
+        header = json_value(records(queries.run_header(cell.side.store, run_id)))[0]
+        if header["sm_count"] == run["sm_count"]:
+            return tuple(json_value(records(alike[alike["run_id"] == run_id])))
+    return ()
 
 
 def _numbers(values: pd.Series) -> list[float]:
@@ -105,7 +135,28 @@ def machines(sides: tuple[Facts, Facts], ops: Sequence[pd.DataFrame | None]) -> 
         _machine(facts, {key: found[key] for key in both}, table)
         for facts, found, table in zip(sides, ceilings, ops, strict=True)
     )
+    if _one_host(*sides):
+        left, right = _with_one_interval(left, right)
     return left, right
+
+
+def _one_host(left: Facts, right: Facts) -> bool:
+    """Whether one machine ran both sides under one software and neither's host was held up on purpose."""
+    handicaps = (handicap_parts(setting_dict(facts.cell.first)["handicap"]) for facts in (left, right))
+    if any(LIMIT_OF_SETTING.get(f"handicap {name}") == "host" for parts in handicaps for name in parts):
+        return False
+    return left.run["uuid_hash"] == right.run["uuid_hash"] and all(
+        left.run[name] == right.run[name] for name in ("cpu", "cores", "os", *_SAME_SOFTWARE)
+    )
+
+
+def _with_one_interval(left: Machine, right: Machine) -> tuple[Machine, Machine]:
+    """Both machines with the shortest launch interval that one of the two shows: their host is one."""
+    known = [machine.launch_us for machine in (left, right) if machine.launch_us is not None]
+    if not known:
+        return left, right
+    shortest = min(known, key=lambda interval: interval.value)
+    return replace(left, launch_us=shortest), replace(right, launch_us=shortest)
 
 
 def _machine(facts: Facts, ceilings: Mapping[tuple[str, str], Value], ops: pd.DataFrame | None) -> Machine:
@@ -174,18 +225,30 @@ def _gains(
 def _launch(
     cell: Cell, ceilings: Mapping[tuple[str, str], Value], handicap: Mapping[str, str], ops: pd.DataFrame | None
 ) -> Value | None:
-    """Time between two launches: measured, or of a pass that only waits for its host wall time over launches."""
-    from core.analysis.findings import HOST_BOUND
-
+    """Time between two launches: measured on this machine, or the one that explains a pass with idle kernels."""
     delay_us = float(handicap.get("launch_delay_us", 0) or 0)
     rate = ceilings.get(("op_rate", ""))
     if rate is not None:
         return Value(1e3 / rate.value + delay_us, "measured rate of the smallest operation", "observed")
-    busy, wall = cell.middle("kernel_busy_ms"), cell.middle("wall_median_ms")
-    launches = 0.0 if ops is None else float(pd.to_numeric(ops["launches"], errors="coerce").sum())
-    if not busy or not wall or busy / wall >= HOST_BOUND or not launches:
+    wall_ms = cell.middle("wall_median_ms")
+    if ops is None or not wall_ms:
         return None
-    return Value(wall * 1e3 / launches, "wall time over launches of a host-bound pass", "observed")
+    device_ms, launches, calls = (
+        pd.to_numeric(ops[name], errors="coerce").fillna(0).to_numpy(dtype=float)
+        for name in ("device_ms", "launches", "calls")
+    )
+    busy_ms = cell.middle("kernel_busy_ms") or float(device_ms.sum())
+    if not busy_ms or busy_ms / wall_ms >= _BUSY:
+        return None
+    # The idle time over the sum of the operations, which a profiled pass may stretch, or not hold whole.
+    idle_ms = wall_ms - busy_ms
+    interval_ms = host_interval_ms(device_ms, host_launches(launches, calls), float(device_ms.sum()) + idle_ms)
+    if interval_ms is None or interval_ms * 1e3 > _LONGEST_LAUNCH_US + delay_us:
+        return None
+    return Value(
+        interval_ms * 1e3, f"from a pass on this machine whose kernels fill {busy_ms / wall_ms:.0%} of the time",
+        "observed",
+    )
 
 
 def _stall(cell: Cell) -> Value | None:
@@ -322,7 +385,8 @@ def _outputs(one: Cell, other: Cell, names: tuple[str, str]) -> str:
              if not _is_the_reference(cell) and (drift := _drift_in_words(cell.first["drift"]))]
     if not found:
         return "outputs not compared"
-    told = found[0][1] if len(found) == 1 else "; ".join(f"{name}: {drift}" for name, drift in found)
+    references = sum(_is_the_reference(cell) for cell in (one, other))
+    told = found[0][1] if references else "; ".join(f"{name}: {drift}" for name, drift in found)
     return f"outputs against eager fp32: {told}"
 
 

@@ -35,6 +35,7 @@ from core.answers.compare import (
     card_of,
     compared,
     labels_of,
+    limited_sms,
     precision_in_words,
     ratio_dict,
     side_dict,
@@ -370,10 +371,21 @@ def _ceilings(
     launches = [1e3 / rate.value if rate and all(rates) else None for rate in rates]
     precisions = [str(cell.first["precision"]) for cell in (pair.baseline, pair.target)]
     left, right = (
-        spec_ceilings(card if precision in SPEC_PRECISIONS else None, precision, launch)
-        for card, precision, launch in zip(cards, precisions, launches, strict=True)
+        _of_limited(spec_ceilings(card if precision in SPEC_PRECISIONS else None, precision, launch), card, cell)
+        for card, precision, launch, cell in zip(
+            cards, precisions, launches, (pair.baseline, pair.target), strict=True)
     )
     return left, right
+
+
+def _of_limited(ceilings: Ceilings, card: Gpu | None, cell: Cell) -> Ceilings:
+    """The ceilings with the rates of the SMs that a handicap left."""
+    count, whole = limited_sms(cell), card.sm_count if card else None
+    if count is None or whole is None:
+        return ceilings
+    rates = (ceilings.matmul_tflops, ceilings.convolution_tflops)
+    matmul, convolution = (None if rate is None else rate * count / whole for rate in rates)
+    return dataclasses.replace(ceilings, matmul_tflops=matmul, convolution_tflops=convolution)
 
 
 def _beside_theory(
@@ -392,16 +404,24 @@ def _beside_theory(
     ]
     tables = [table if table is not None and _both(ops) else _stage_table(cell)
               for table, cell in zip(ops, cells, strict=True)]
-    floors = [roofline(table, found) for table, found in zip(tables, measured, strict=True) if found is not None]
+    floors = [
+        roofline(table, _of_limited(found, side.card, cell))
+        for table, found, side, cell in zip(tables, measured, facts, cells, strict=True) if found is not None
+    ]
+    shared = [key for key in sorted(set(own[0]) & set(own[1]))
+              if any(values[key].evidence == "observed" for values in own) or own[0][key].value != own[1][key].value]
+    sources = [values["gemm", "fp32"].source if ("gemm", "fp32") in values else None for values in own]
     return {
         "clock_share": {"baseline": shares[0], "target": shares[1]},
         "executed_precision_at_clock": at_clock,
         "roofline_measured": roofline_ratio(*floors) if len(floors) == 2 else None,
+        "roofline_measured_of": " and ".join(dict.fromkeys(filter(None, sources))) if len(floors) == 2 else None,
         "board_ceilings": [
             {"metric": metric, "precision": precision or None, "baseline": own[0][metric, precision].value,
              "target": own[1][metric, precision].value,
-             "ratio": own[1][metric, precision].value / own[0][metric, precision].value}
-            for metric, precision in sorted(set(own[0]) & set(own[1]))
+             "ratio": own[1][metric, precision].value / own[0][metric, precision].value,
+             "baseline_source": own[0][metric, precision].source, "target_source": own[1][metric, precision].source}
+            for metric, precision in shared
         ],
         "classic": [
             dataclasses.asdict(estimate) for estimate in classic_estimates(facts[0].card, facts[1].card)

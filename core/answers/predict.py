@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from core import units
+from core.analysis.host import host_interval_ms
 from core.analysis.predict.cards import Card, card_of
 from core.analysis.predict.coefficients import FOLDER, Coefficients, shipped
 from core.analysis.predict.model import cards_of, predict_between, situation_of
@@ -212,23 +213,6 @@ class _Question:
         for column in ("predicted_ms", "low_ms", "high_ms"):
             rows[column] *= self.overlap
         return _Result(rows, self.interval_ms or 0.0, rest_ms * self.overlap)
-
-
-def host_interval_ms(device_ms: np.ndarray, launches: np.ndarray, wall_ms: float) -> float | None:
-    """The time between two launches that makes sum(max(interval x launches, device)) equal to the wall time.
-
-    None where the wall time is not above the sum of device times: the host then never shows.
-    """
-    if wall_ms <= device_ms.sum() or not launches.sum():
-        return None
-    low, high = 0.0, wall_ms / launches.sum() + 1e-9
-    for _ in range(60):
-        middle = (low + high) / 2
-        if np.maximum(middle * launches, device_ms).sum() < wall_ms:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def _readable(ops: pd.DataFrame, precision: str) -> tuple[pd.DataFrame, float]:

@@ -415,11 +415,11 @@ def _check_trackers(names: Sequence[str], cells: pd.DataFrame) -> None:
 def _matching(cells: pd.DataFrame, selection: Selection, filters: Filters, any_origin: bool) -> pd.DataFrame:
     """Rows that the fields of the selection and the filters let through."""
     keep = cells["run_id"].notna()
+    wanted = {name.split(".", 1)[1]: value for name, value in selection.fields.items() if name.startswith("handicap.")}
+    if wanted:  # these handicaps and no others
+        keep &= cells["handicap"].map(lambda text: handicap_parts(text) == wanted)
     for name, value in selection.fields.items():
-        if name.startswith("handicap."):
-            wanted = name.split(".", 1)[1]
-            keep &= cells["handicap"].map(lambda text, w=wanted, v=value: handicap_parts(text).get(w) == v)  # type: ignore[misc]
-        else:
+        if not name.startswith("handicap."):
             column = cells["uuid_hash" if name == "board" else name]
             keep &= column.isna() if value is None else column == value
     if not any(name.split(".")[0] == "handicap" for name in selection.fields):
@@ -442,7 +442,7 @@ def _matching(cells: pd.DataFrame, selection: Selection, filters: Filters, any_o
 
 
 def handicap_parts(text: str | None) -> dict[str, str]:
-    """`sm_count=40;clock=900` or the same as a JSON object -> {"sm_count": "40", "clock": "900"}."""
+    """`cold_l2+sm_count=40`, also with ; between, or a JSON object -> {"cold_l2": "on", "sm_count": "40"}."""
     if not isinstance(text, str) or not text:
         return {}
     if text.startswith("{"):
@@ -450,8 +450,8 @@ def handicap_parts(text: str | None) -> dict[str, str]:
             return {str(key): str(value) for key, value in json.loads(text).items()}
         except ValueError:
             return {}
-    pairs = (part.partition("=") for part in re.split(r"[;,\s]+", text))
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    pairs = (part.partition("=") for part in re.split(r"[+;,\s]+", text))
+    return {key.strip(): value.strip() or "on" for key, _, value in pairs if key.strip()}
 
 
 def _filters_in_words(selection: Selection, filters: Filters) -> str:

@@ -49,7 +49,7 @@ def show(answer: dict[str, Any]) -> None:
         unit = units.time_unit([row[side] for row in rows for side in ("baseline_ms", "target_ms")])
         shown = [
             [
-                row["workload"], row["precision"], units.time_ms(row["baseline_ms"], unit),
+                row["workload"], row["setting_words"], units.time_ms(row["baseline_ms"], unit),
                 units.time_ms(row["target_ms"], unit), units.ratio(row["speedup"]["value"]),
                 units.ratio_interval(row["speedup"]["low"], row["speedup"]["high"]), _theory(row["expected"]),
                 VERDICT_WORDS[row["verdict"]], f"{row['n']['baseline']}/{row['n']['target']}",
@@ -57,7 +57,7 @@ def show(answer: dict[str, Any]) -> None:
             ]
             for row in rows[:ROWS_SHOWN]
         ]
-        headers = ["workload", "precision", "baseline", "target", "speedup", "95 % interval", "theory", "verdict",
+        headers = ["workload", "setting", "baseline", "target", "speedup", "95 % interval", "theory", "verdict",
                    "n", "processes"]
         print(table(headers, shown, right=[2, 3, 4, 5, 6, 8, 9]))
         if len(rows) > ROWS_SHOWN:
@@ -77,19 +77,19 @@ def show_missing(answer: dict[str, Any]) -> None:
     from core.cli.output import say
 
     for cell in answer["failed"]:
-        say(f"No time on the {cell['side']}: {cell['workload']}, {cell['precision']}: {cell['status']} "
+        say(f"No time on the {cell['side']}: {cell['workload']}, {cell['setting_words']}: {cell['status']} "
             f"({cell['reason']})")
     for side in ("baseline", "target"):
         cells = answer[f"only_{side}"]
         if cells:
-            names = "; ".join(f"{cell['workload']}, {cell['precision']}" for cell in cells[:3])
+            names = "; ".join(f"{cell['workload']}, {cell['setting_words']}" for cell in cells[:3])
             more = f" and {len(cells) - 3} more" if len(cells) > 3 else ""
             say(f"{len(cells)} cell{'s' if len(cells) > 1 else ''} only on the {side}: {names}{more}")
     for cell in answer["other_method"]:
         say(f"Different method versions ({cell['baseline_method']} and {cell['target_method']}), no ratio: "
             f"{cell['work_key']}")
     for cell in answer["left_out"]:
-        say(f"Left out: {cell['workload']}, {cell['precision']}: {cell['reason']}")
+        say(f"Left out: {cell['workload']}, {cell['setting_words']}: {cell['reason']}")
 
 
 def _theory(expected: dict[str, Any]) -> str:

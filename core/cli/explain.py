@@ -155,16 +155,17 @@ def _show_theory(expected: dict[str, Any]) -> None:
     for row in expected.get("board_ceilings") or ():
         if row["metric"] in ("copy", "gemm"):
             what = " ".join(filter(None, (row["metric"], row["precision"])))
-            say(f"board     {units.ratio(row['ratio'])}  {what} as these two boards measured it")
+            sources = " and ".join(dict.fromkeys((row["baseline_source"], row["target_source"])))
+            say(f"board     {units.ratio(row['ratio'])}  {what}: {sources}")
     for row in expected.get("classic") or ():
         if row["name"] != "memory bandwidth":
             span = f", {units.ratio_interval(row['low'], row['high'])}" if row["low"] is not None else ""
             say(f"classic   {units.ratio(row['value'])}  {row['name']}{span} ({row['source']})")
-    if expected.get("roofline_measured") is not None:
-        say(f"roofline  {units.ratio(expected['roofline_measured'])}  with the ceilings that these boards measured")
     if expected["roofline"] is not None:
         say(f"roofline  {units.ratio(expected['roofline'])}  summed floors (least times) of {expected['roofline_of']}")
-
+    if expected.get("roofline_measured") is not None:
+        say(f"roofline  {units.ratio(expected['roofline_measured'])}  the same with measured rates: "
+            f"{expected['roofline_measured_of']}")
 
 def _show_norm(norm: dict[str, Any] | None) -> None:
     from core import units

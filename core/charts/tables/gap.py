@@ -103,24 +103,26 @@ def readings_table(answer: Answer) -> pd.DataFrame:
 
 def _rows_beside(expected: Mapping[str, Any]) -> list[dict[str, str]]:
     """Classic estimates, ceilings of the two boards and the ratio at the recorded clock, as rows of the readings."""
-    def row(reading: str, ratio: float, kind: str, values: tuple[str, str], source: str) -> dict[str, str]:
+    def row(
+        reading: str, ratio: float, kind: str, values: tuple[str, str], sources: tuple[str, str]
+    ) -> dict[str, str]:
         return {"reading": sentences.capital(reading), "ratio": units.ratio(ratio), "baseline": values[0],
-                "target": values[1], "kind": kind, "in the verdict": "no", "baseline source": source,
-                "target source": source}  # fmt: skip
+                "target": values[1], "kind": kind, "in the verdict": "no", "baseline source": sources[0],
+                "target source": sources[1]}  # fmt: skip
 
     rows = [
         row(f"{found['metric'].replace('_', ' ')} {found['precision'] or ''}".strip(), found["ratio"],
-            "measured on these boards", (units.significant(found["baseline"]), units.significant(found["target"])),
-            "core.measure ceilings")
+            "measured ceiling", (units.significant(found["baseline"]), units.significant(found["target"])),
+            (found["baseline_source"], found["target_source"]))
         for found in expected.get("board_ceilings") or ()
     ]  # fmt: skip
     if expected.get("executed_precision_at_clock") is not None:
         shares = expected["clock_share"]
         rows.append(row("arithmetic at the recorded clocks", expected["executed_precision_at_clock"], "recorded clock",
                         (units.percent(shares["baseline"]), units.percent(shares["target"])),
-                        "share of the maximum clock"))  # fmt: skip
+                        ("share of the maximum clock",) * 2))  # fmt: skip
     return rows + [
-        row(found["name"], found["value"], "classic estimate", (units.MISSING, units.MISSING), found["source"])
+        row(found["name"], found["value"], "classic estimate", (units.MISSING, units.MISSING), (found["source"],) * 2)
         for found in expected.get("classic") or () if found["name"] != "memory bandwidth"
     ]  # fmt: skip
 
