@@ -132,6 +132,14 @@ def test_an_imported_run_leaves_as_lines_that_another_machine_takes(
         assert queries.cells(store).drop(columns=["label"]).equals(before)
 
 
+def test_a_run_without_cells_leaves_whole(database: Path, runs: RunsFolder, reference: Path) -> None:
+    named = accept(runs, SMI, "smi.csv").run_ids[0]
+    ceilings = build_run(runs, "t4", [], ceilings=[Ceiling("copy", 240.0, "GB/s")])
+    with open_reading(database, reference=reference) as store:
+        assert b'"telemetry"' in export(store, named, "jsonl")
+        assert export(store, RUN, "jsonl") == ceilings.read_bytes()
+
+
 def test_open_questions_keep_a_file_out_and_are_named(runs: RunsFolder) -> None:
     with pytest.raises(UserError, match=r"a\.csv is a table that does not say everything.*--answer gpu=\.\.\."):
         accept(runs, TABLE, "a.csv")

@@ -29,10 +29,13 @@ def export(store: Store, selection: str, file_format: str) -> bytes:
     of its runs with the chosen cell lines. csv and parquet: one row per repetition, raw values; a cell that failed has
     one row without a time. Raises `UserError` as `select`, for another format, and where a run's file is gone.
     """
-    from core.store.export import export_csv
+    from core.store import queries
+    from core.store.export import export_csv, export_run
 
     if file_format not in FORMATS:
         raise UserError(f"format {file_format!r}", f"one of {', '.join(FORMATS)}")
+    if file_format == "jsonl" and selection.strip() in set(queries.runs(store)["run_id"]):
+        return export_run(store, selection.strip())  # a run of ceilings, of trials or of a log has no cell to select
     side = select(store, selection)
     if file_format == "jsonl":
         return run_lines(side)
