@@ -1,8 +1,11 @@
 """What the pages cost: rerun on the server, first chart in a browser, idle memory; on synthetic rows, in a temp folder.
 
-    python benchmarks/pages.py [--samples 1000000] [--per-cell 1000]
+    python benchmarks/pages.py [--samples 1000000] [--per-cell 1000] [--queries-only]
 
 The rows are eight card types x five precisions x five resolutions x five frame counts with invented times.
+
+Queries: what the pages ask of the store, each three times in a process of its own, and its peak memory;
+`--queries-only` leaves the pages out.
 
 Server: each page in-process (AppTest), first run and the median of five reruns. Browser: from the request to the first
 drawn chart of Overview and Speedup, in a fresh browser right after the server started (cold) and in new tabs of the
@@ -15,6 +18,7 @@ import argparse
 import itertools
 import os
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -101,6 +105,38 @@ def server_side() -> None:
         print(f"  {name:<9} first run {first * 1e3:7.0f} ms   rerun {median(reruns) * 1e3:6.0f} ms")
 
 
+def queries_side() -> None:
+    """In a process of its own: milliseconds of each question that pages ask of the store, and the peak memory."""
+    from core.store import open_reading, queries
+
+    with open_reading() as store:
+        runs = queries.runs(store)
+        run_id = str(runs.loc[runs["cells"].idxmax(), "run_id"])
+        lines = queries.cells(store)
+        keys = list(zip(lines["run_id"][:200], lines["seq"][:200], strict=True))
+        asked: dict[str, Any] = {
+            "runs": lambda: queries.runs(store), "cells": lambda: queries.cells(store),
+            "cells of a card": lambda: queries.cells(store, gpu_key="t4"),
+            "cells of a run": lambda: queries.cells(store, run_ids=[run_id]),
+            "samples of 5 cells": lambda: queries.samples(store, run_id, range(1, 6)),
+            "stages of 200 cells": lambda: queries.stages(store, keys),
+            "load of a run": lambda: queries.run_load(store, run_id),
+            "events of a run": lambda: queries.run_events(store, run_id),
+            "ceilings": lambda: queries.ceilings(store), "problems": lambda: queries.problems(store),
+            "quarantine": lambda: queries.quarantine(store, released=True), "waiting": lambda: queries.waiting(store),
+            "sources": lambda: queries.sources(store), "reported": lambda: queries.reported(store),
+        }
+        for name, ask in asked.items():
+            times = []
+            for _ in range(3):
+                started = time.perf_counter()
+                rows = len(ask())
+                times.append(time.perf_counter() - started)
+            print(f"  {name:<20} first {times[0] * 1e3:6.0f} ms   median {median(times) * 1e3:6.0f} ms   {rows} rows")
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    print(f"  peak memory of all of them {peak_mb:.0f} MB; load of the machine {os.getloadavg()[0]:.1f}")
+
+
 class Server:
     def __init__(self, environment: dict[str, str]) -> None:
         with socket.socket() as probe:
@@ -171,10 +207,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=1_000_000)
     parser.add_argument("--per-cell", type=int, default=1000)
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--queries-only", action="store_true")
+    parser.add_argument("--child", choices=("pages", "queries"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        server_side()
+    if options.child is not None:
+        {"pages": server_side, "queries": queries_side}[options.child]()
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -186,7 +223,10 @@ def main() -> None:
         subprocess.run(build, cwd=ROOT, env=environment, check=True)
         print(f"{written:,} synthetic samples, {written // options.per_cell:,} cells; database built in "
               f"{time.perf_counter() - started:.1f} s", flush=True)
-        subprocess.run([sys.executable, __file__, "--child"], cwd=ROOT, env=environment, check=True,
+        subprocess.run([sys.executable, __file__, "--child", "queries"], cwd=ROOT, env=environment, check=True)
+        if options.queries_only:
+            return
+        subprocess.run([sys.executable, __file__, "--child", "pages"], cwd=ROOT, env=environment, check=True,
                        stderr=subprocess.DEVNULL)
         if shutil.which("chromium"):
             browser_side(environment)

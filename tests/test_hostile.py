@@ -126,6 +126,62 @@ def test_a_table_whose_footer_says_a_thousand_million_rows_is_refused_by_its_fir
     assert refusal(runs, stream.getvalue()).startswith("x.jsonl is a Parquet table")
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "sentence"),
+    [
+        ("x.csv", packed(b"model,ms\n" + b"a" * 100 + b",1\n" * 10_000, 2_000), "100 times its size"),
+        ("x.json", packed(b'{"traceEvents":[' + b'{"ph":"X"},' * 90_000, 300), "100 times its size"),
+        ("x.csv", b"model,ms\na,1\n" + b"9" * 5 * MEGABYTE, "line 3"),
+        ("x.json", b'{"forward":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+        ("x.csv", b"model,ms\n" + b"a,1\n" * 300_000, "it has more than 200000 lines"),
+        ("x.json", b'{"forward": {"latency": {"unit": "s", "values": [1], "values": []}}}', "the key values twice"),
+        ("x.json", b'{"forward": {"latency": {"unit": "s", "unit": "s", "values": [1]}}}', "the key unit twice"),
+    ],
+)
+def test_a_hostile_file_of_another_program_is_refused_in_one_sentence(
+    runs: RunsFolder, name: str, data: bytes, sentence: str
+) -> None:
+    said = refusal(runs, data, name)
+    assert sentence in said
+    assert len(said) < 500
+
+
+def made(tmp_path: Path, *statements: str) -> bytes:
+    path = tmp_path / "made.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    return path.read_bytes()
+
+
+KEYS = "(run_id varchar, seq bigint, sha varchar)"
+
+
+@pytest.mark.parametrize(
+    ("statements", "sentence"),
+    [
+        (("create table line as select 'run-000001' as run_id, i as seq, 'x' as sha from range(200000) t(i)",),
+         "a database with 200000 rows in line"),
+        ((f"create table line {KEYS}", "create view held as select * from read_text('{secret}')"), "it holds no run"),
+        ((f"create table line {KEYS}", "create view seen as select * from read_text('{secret}')"), "views or macros"),
+        ((f"create table line {KEYS}", "create macro seen() as (select content from read_text('{secret}'))"),
+         "views or macros"),
+        (("create table line as select 'run-000001' as run_id, 0::bigint as seq, repeat('x', 300000000) as sha",),
+         "it cannot be read"),
+    ],
+)
+def test_a_hostile_database_is_refused_and_reads_no_file(
+    runs: RunsFolder, tmp_path: Path, statements: tuple[str, ...], sentence: str
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("the password")
+    tables = [f"create table {name} {KEYS}" for name in ("run", "cell", "sample")]
+    data = made(tmp_path, *tables, *(text.replace("{secret}", str(secret)) for text in statements))
+    said = refusal(runs, data, "results.duckdb")
+    assert sentence in said
+    assert "password" not in said
+
+
 def test_a_name_of_any_system_becomes_its_last_part(runs: RunsFolder) -> None:
     for name in ("../../etc/passwd", "C:\\Windows\\system32\\x.jsonl", "/dev/null", "a/../b.jsonl", "\x1b[2Jx.jsonl"):
         found = preview(GOOD, name)

@@ -14,6 +14,7 @@ from core import units
 from core.charts import theme
 from core.charts.theme import Mode
 from core.errors import UserError
+from core.store.export import export_csv
 from pages.parts.navigation import page_info
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ def save(rows: pd.DataFrame, key: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(
             "CSV",
-            rows.to_csv(index=False).encode(),
+            export_csv(rows),
             f"gapscope-{key}.csv",
             "text/csv",
             key=f"{key}_csv",
