@@ -111,7 +111,7 @@ def queries_side() -> None:
 
     with open_reading() as store:
         runs = queries.runs(store)
-        run_id = str(runs.loc[runs["cells"].idxmax(), "run_id"])
+        run_id = str(runs.sort_values("cells")["run_id"].iloc[-1])
         lines = queries.cells(store)
         keys = list(zip(lines["run_id"][:200], lines["seq"][:200], strict=True))
         asked: dict[str, Any] = {
