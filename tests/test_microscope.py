@@ -4,6 +4,8 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
+import subprocess
 import sys
 import textwrap
 import time
@@ -24,7 +26,7 @@ from core.cli.main import main as shell
 from core.errors import UserError
 from core.measure import op_alternatives, op_capture, profile
 from core.measure.lost_time import FloorRates, floor_rates, most_lost, reproduced
-from core.measure.microscope import Microscope, main
+from core.measure.microscope import Microscope, clear_abandoned, main
 from core.measure.microscope_table import Looked, clearly_faster, closing_table, summary
 from core.measure.op_alternatives import Alternative, Platform, alternatives, own_arithmetic
 from core.measure.op_capture import Exemplar, freeze
@@ -568,6 +570,17 @@ def test_a_full_disk_ends_the_run_with_one_sentence(tmp_path: Path, monkeypatch:
     with pytest.raises(UserError, match=r"run\.jsonl cannot be written \(No space left on device\)"):
         place.microscope.run()
     assert place.records(Note)
+
+
+def test_copies_of_ops_that_a_killed_run_left_are_removed_and_those_of_a_living_one_stay(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    folders = [tmp_path / f"gapscope-ops-{pid}-x" for pid in (gone.pid, os.getpid())]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "0.pt").touch()
+    clear_abandoned(tmp_path)
+    assert [folder.exists() for folder in folders] == [False, True]
 
 
 def test_a_busy_gpu_is_refused_before_anything_is_written(tmp_path: Path) -> None:

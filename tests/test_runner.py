@@ -77,6 +77,9 @@ for line in sys.stdin:
         os.kill(os.getpid(), signal.SIGKILL)
     if points == 13: os.kill(os.getpid(), signal.SIGKILL)
     if points == 17: time.sleep(60)
+    if points == 41:
+        send({"type": "user_error", "found": "the weights do not fit", "expected": "a checkpoint", "fix": "another"})
+        continue
     if points == 19: cell = {**cell, "status": "oom", "reason": "out of GPU memory", "wall_ms": [], "stages": []}
     if points == 23: cell = {"process": "none"}
     if points == 29: cell["wall_ms"] = [-1.0, 2.0, 3.0]
@@ -265,6 +268,17 @@ def test_outputs_are_compared_once_for_each_setting_whether_work_was_counted_or_
     bench.measure(request([3, 4], processes=3))
     asked = [(cell.process, cell.execution_path["asked_drift"]) for cell in bench.records(Cell)]
     assert sorted(asked) == [(0, True), (0, True), (1, False), (1, False), (2, False), (2, False)]
+
+
+def test_a_mistake_that_only_a_worker_sees_is_the_answer_where_nothing_else_was_measured(bench: Bench) -> None:
+    with pytest.raises(UserError, match=r"^the weights do not fit; expected a checkpoint; another\.$"):
+        bench.measure(request([41]))
+    assert bench.statuses() == {41: "failed"}
+    assert bench.records(Cell)[0].reason == "the weights do not fit; expected a checkpoint; another."
+    starts = bench.worker_starts
+    assert bench.measure(request([41, 3]), "run-two") == 0
+    assert bench.statuses("run-two") == {41: "failed", 3: "ok"}
+    assert bench.worker_starts == starts + 1, "the worker of a mistake is as good as before"
 
 
 def test_a_full_disk_is_told_in_one_sentence_and_the_run_goes_on_once_there_is_room(

@@ -324,6 +324,8 @@ def _finish(sweep: _Sweep, state: str, arguments: argparse.Namespace) -> int:
              f"  {_call()} --preset standard --budget 30m\n"
              f"What else can be asked: {_call()} --help")
     if state == "done" and "ok" not in sweep.statuses and {"failed", "timeout"} & set(sweep.statuses):
+        if sweep.mistake is not None:
+            raise sweep.mistake
         return failed("no cell could be measured; the reasons are in the lines above and in the file", FAILURE)
     return 0
 

@@ -16,6 +16,7 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -70,6 +71,7 @@ _KERNELS_TRIES = 4
 _KERNELS_SHARE = 0.3  # of an op's time, to see kernels; the rest times
 _SILENCE_S = 180.0
 _NO_WORK_MS = 1e-9
+_FOLDER = "gapscope-ops-"  # and the process that made it
 
 
 # --- the run ---------------------------------------------------------------------------------------------------------
@@ -98,7 +100,8 @@ class Microscope:
     def run(self) -> str:
         """Look; returns the end state. Raises UserError before anything is written, RuntimeError without a worker."""
         try:
-            with tempfile.TemporaryDirectory(prefix="gapscope-ops-") as folder:
+            clear_abandoned(Path(tempfile.gettempdir()))
+            with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
                 self.folder = Path(folder)
                 self._worker(profiles=True)
                 self._refuse()
@@ -417,6 +420,26 @@ class _Replay:
     def told(self, on_cuda: bool) -> dict[str, Any]:
         return {"in_tracker_ms": self.in_tracker_ms, "replay_ms": self.alone_ms,
                 "l2": ("cold" if self.cold else "warm") if on_cuda else None}
+
+
+def clear_abandoned(parent: Path) -> None:
+    """Remove what runs that were killed left there: copies of ops may take gigabytes. Other users' stay."""
+    for folder in parent.glob(f"{_FOLDER}*-*"):
+        maker = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        if maker.isdecimal() and not _lives(int(maker)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    if sys.platform == "win32":  # os.kill would end it there
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -208,6 +208,7 @@ class Sweep:
         self.known_work: dict[str, tuple[Stage, ...]] = {}
         self.compared: set[str] = set()  # workloads whose outputs were compared with fp32
         self.statuses: dict[str, int] = {}
+        self.mistake: UserError | None = None  # the first that a worker met in a cell
 
     # --- whole sweep ---
 
@@ -503,7 +504,10 @@ class Sweep:
         except WorkerSilentError as silent:  # not tried again: it would be as silent for as long
             self._drop_worker(at_once=True)
             return dataclasses.replace(lost, status="timeout", reason=str(silent), at=now_utc()), False
-        except (WorkerDiedError, UserError, RecordError, KeyError) as died:
+        except UserError as mistake:  # the worker is as good as before
+            self.mistake = self.mistake or mistake
+            return dataclasses.replace(lost, reason=reasons.clean(str(mistake)), at=now_utc()), False
+        except (WorkerDiedError, RecordError, KeyError) as died:
             self._drop_worker(at_once=True)
             failed = dataclasses.replace(lost, reason=reasons.clean(str(died)), at=now_utc())
             return failed, isinstance(died, WorkerDiedError)
@@ -674,10 +678,15 @@ def visible_devices(worker_command: Sequence[str] = WORKER_COMMAND) -> list[str]
 def run_sweep(
     target: Target, say: Callable[[str], None] = print, worker_command: Sequence[str] = WORKER_COMMAND
 ) -> int:
-    """Measure a target in this process (its main thread: it listens to signals). Returns the exit code."""
+    """Measure a target in this process (its main thread: it listens to signals). Returns the exit code.
+
+    Raises UserError where nothing could be measured because of a mistake in what was asked; its cells say so, too.
+    """
     with Signals().listening() as signals:
         sweep = Sweep(target, signals, say, worker_command)
         state = sweep.run()
     if state == "done" and "ok" not in sweep.statuses and {"failed", "timeout"} & set(sweep.statuses):
+        if sweep.mistake is not None:
+            raise sweep.mistake
         return 1
     return 0

@@ -114,7 +114,10 @@ class Worker:
     # --- one cell ---
 
     def cell(self, order: dict[str, Any], progress: Any) -> tuple[Cell, bool]:
-        """The cell's record, and whether this process should be replaced afterwards. Never raises."""
+        """The cell's record, and whether this process should be replaced afterwards.
+
+        Raises UserError for what cannot be measured as asked, such as a checkpoint of another model; nothing else.
+        """
         workload: Workload = from_json(Workload, order["workload"], "workload")
         blank = Cell(process=order["process"], workload=workload, status="failed", reason="unknown", at=now_utc())
         name = workload.setting.precision
@@ -125,8 +128,8 @@ class Worker:
             return self._measured(blank, order, progress), False
         except execution.Unsupported as error:
             return dataclasses.replace(blank, status="unsupported", reason=reasons.clean(str(error))), error.retire
-        except UserError as error:  # such as a video that is shorter than this cell wants
-            return dataclasses.replace(blank, reason=reasons.clean(str(error))), False
+        except UserError:
+            raise
         except Exception as error:
             no_memory = reasons.out_of_memory(error, self.found.device.type)
             failed = dataclasses.replace(
