@@ -8,12 +8,15 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
+import altair as alt
+import pandas as pd
 import pytest
 
 from core import units
 from core.answers import review
 from core.answers.explain import explain
 from core.answers.review import Question
+from core.charts import theme
 from core.cli.main import main
 from core.errors import UserError
 from core.records import RunsFolder
@@ -96,6 +99,18 @@ def test_the_page_needs_no_script_and_no_network(store: Store) -> None:
     assert all(address.startswith("#") for address in addresses), addresses
     assert re.findall(r"https?://[^\"' <]+", page).count("http://www.w3.org/2000/svg") == len(
         re.findall(r"https?://", page))
+
+
+def test_the_title_of_a_drawn_chart_has_its_room() -> None:
+    """Vega gives a title its room once; lines that depend on a width known later would stand outside the drawing."""
+    rows = pd.DataFrame({"x": [1.0]})
+    long = "A finding that takes two lines at a narrow width and one line at the width of the report, nearly"
+    chart = theme.finish(alt.Chart(rows).mark_bar().encode(x="x:Q"), "light", theme.title(long, long), height=40)
+    svg = drawn([theme.spec(chart)])[0]
+    root = float(re.search(r'translate\([-\d.]+,([-\d.]+)\)', svg)[1])  # type: ignore[index]
+    title = float(re.search(r'role-title"><g transform="translate\([-\d.]+,([-\d.]+)\)', svg)[1])  # type: ignore[index]
+    assert root + title >= 0
+    assert "Title text 'A finding" in svg
 
 
 def test_pins_become_a_report_with_then_and_now(

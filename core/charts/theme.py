@@ -227,6 +227,10 @@ _WIDTHS = (300, 360, 430, 520, 620, 740, 880, 1040, 1240, 1480)
 _TITLE_PIXELS, _SUBTITLE_PIXELS = 8.7, 6.5
 
 
+CHART_WIDTH = "chart_width"
+"""The parameter of a chart whose value decides where its title breaks."""
+
+
 def _lines(text: str, characters: int) -> list[str]:
     return textwrap.wrap(text, characters, break_long_words=True) or [""]
 
@@ -255,7 +259,7 @@ def spec(chart: Any) -> dict[str, Any]:
     beside = (drawn.get("usermeta") or {}).get("beside", 0)
     if isinstance(drawn.get("title"), dict):
         held = f"(containerSize()[0] > 0 ? containerSize()[0] : width + {beside})"
-        drawn["params"] = [*drawn.get("params", []), {"name": "chart_width", "expr": held}]
+        drawn["params"] = [*drawn.get("params", []), {"name": CHART_WIDTH, "expr": held}]
         for part, pixels in (("text", _TITLE_PIXELS), ("subtitle", _SUBTITLE_PIXELS)):
             lines = drawn["title"].get(part)
             if lines:
@@ -301,7 +305,7 @@ def _by_width(text: str, pixels: float) -> dict[str, str] | list[str]:
         return wraps[0][1]
     expression = json.dumps(wraps[0][1])
     for width, lines in wraps[1:]:
-        expression = f"chart_width >= {width} ? {json.dumps(lines)} : {expression}"
+        expression = f"{CHART_WIDTH} >= {width} ? {json.dumps(lines)} : {expression}"
     return {"expr": expression}
 
 

@@ -1,18 +1,18 @@
 """Vega-Lite charts drawn as SVG that can stand inside a page: no script, no link, ids of their own.
 
-Drawn by vl-convert in a process of its own, which ends with the drawing: it holds a JavaScript engine of 100 MB and
-more. `python -m core.reports.svg` is that process (specifications in, SVG texts out, both JSON).
+Drawn by vl-convert in a process of its own (core.reports.draw), which ends with the drawing: it holds a JavaScript
+engine, and the app stays small.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from typing import Any
 
+from core.charts import theme
 from core.errors import UserError
 from core.process import python_command
 
@@ -28,9 +28,9 @@ def drawn(specs: Sequence[dict[str, Any]]) -> list[str]:
     """Each specification as one <svg>. Raises `UserError` without vl-convert, and when a chart cannot be drawn."""
     if not specs:
         return []
-    fixed = [{**spec, "width": WIDTH} for spec in specs]
+    fixed = [_at_width(spec) for spec in specs]
     try:
-        done = subprocess.run(python_command("core.reports.svg"), input=json.dumps(fixed), capture_output=True,
+        done = subprocess.run(python_command("core.reports.draw"), input=json.dumps(fixed), capture_output=True,
                               text=True, encoding="utf-8", timeout=TIMEOUT_S, check=False)  # fmt: skip
     except subprocess.TimeoutExpired:
         raise UserError(f"the charts were not drawn within {TIMEOUT_S} s", "a machine that is less busy",
@@ -40,6 +40,13 @@ def drawn(specs: Sequence[dict[str, Any]]) -> list[str]:
         fix = "pip install -r requirements.txt" if "vl_convert" in last else ""
         raise UserError(f"the charts could not be drawn ({last})", "vl-convert-python", fix)
     return [inline(svg, f"chart{place}") for place, svg in enumerate(json.loads(done.stdout))]
+
+
+def _at_width(spec: dict[str, Any]) -> dict[str, Any]:
+    """The chart at WIDTH. Its title breaks for this width from the start: there is no element whose width could tell,
+    and the plot's own changes after the title was given its room."""
+    others = [param for param in spec.get("params", []) if param["name"] != theme.CHART_WIDTH]
+    return {**spec, "width": WIDTH, "params": [*others, {"name": theme.CHART_WIDTH, "value": WIDTH}]}
 
 
 def inline(svg: str, prefix: str) -> str:
@@ -61,14 +68,3 @@ def inline(svg: str, prefix: str) -> str:
                 element.set(name, value.replace("url(#", f"url(#{prefix}-"))
     ElementTree.register_namespace("", _NAMESPACE)
     return ElementTree.tostring(root, encoding="unicode")
-
-
-def _main() -> None:
-    import vl_convert
-
-    specs = json.load(sys.stdin)
-    json.dump([vl_convert.vegalite_to_svg(spec) for spec in specs], sys.stdout)
-
-
-if __name__ == "__main__":
-    _main()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
 from core.answers.review import Item
+from core.charts import theme
 from core.charts.pictures import pictures
 from pages.parts import access, agenda, show, view
 
 HERE = Path(__file__).resolve().parent
 MEETING, AT = "meeting", "at"
-PICTURES, FIGURES = 2, 8
-"""The first ones of an answer: what a meeting reads at once."""
+ZOOM, FIGURES = 1.4, 8
+"""How much larger everything is than on the page (meeting.css), and how many figures a meeting reads at once."""
 
 
 def asked() -> bool:
@@ -78,17 +80,21 @@ def _one(item: Item) -> None:
     told = agenda.then_and_now(pin)
     left, right = st.columns([7, 5], gap="medium")
     with left:
-        for picture in pictures(told["now"] or told["then"], item.names)[:PICTURES]:
-            spec = show.spec(picture.draw, *picture.arguments)
+        for picture in pictures(told["now"] or told["then"], item.names)[:1]:
             key = f"meeting_{picture.name}_{pin.id}"
+            spec = _zoomed(show.spec(picture.draw, *picture.arguments))
             st.vega_lite_chart(spec=spec, theme=None, alt=picture.finding, key=key, width="stretch")
+        if pin.words.command and not item.mark:
+            show.note("What would decide:")
+            st.code(pin.words.command, language="bash", wrap_lines=True)
     with right:
         rows = "".join(
             f"<tr><th scope=row>{html.escape(row['what'])}</th><td>{html.escape(row['then'])}</td>"
             f"<td{' class=gs-changed' if row['changed'] else ''}>{html.escape(row['now'])}</td></tr>"
             for row in told["rows"][:FIGURES]
         )
-        st.html(f"<table class=gs-figures><tr><th></th><th>{pin.time[:10]}</th><th>now</th></tr>{rows}</table>")
+        head = f"<tr><th></th><th>{html.escape(pin.time[:10])}</th><th>now</th></tr>"
+        st.html(f"<table class=gs-figures>{head}{rows}</table>")
         show.note(told["headline"])
         if item.gone:
             show.note(item.gone_words)
@@ -97,6 +103,11 @@ def _one(item: Item) -> None:
         if pin.words.status == "open":
             st.button("Decided", key=f"decide_{pin.id}", icon=":material/check:", on_click=agenda.set_status,
                       args=[pin, "decided"], disabled=access.locked(), shortcut="D")
-    if pin.words.command and not item.mark:
-        show.note("What would decide:")
-        st.code(pin.words.command, language="bash", wrap_lines=True)
+
+
+def _zoomed(spec: dict[str, Any]) -> dict[str, Any]:
+    """A chart's title breaks by the width of its element, which is told without the zoom that meeting.css gives it."""
+    for param in spec.get("params", []):
+        if param["name"] == theme.CHART_WIDTH:
+            param["expr"] = f"{ZOOM} * {param['expr']}"
+    return spec
