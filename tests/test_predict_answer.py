@@ -130,7 +130,9 @@ def test_the_command_prints_one_document_or_one_line(tmp_path: Path, capsys: pyt
                 "alternatives", "headline", "origin"):
         assert key in answer
     assert main(["predict", "--from", str(path), "--to", "T4"]) == 0
-    assert "Back-test of this kind" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "back-test: ceilings" in printed or "back-test: spec" in printed or "back-test: measured" in printed
+    assert "matmul" in printed
     for words, sentence in (
         (["--to", "Foo 9000"], "its memory in GB"), (["--to", "T4", "--ceiling", "speed=3"], "NAME=VALUE"),
         (["--to", "T4", "--ceiling", "copy_gb_s=fast"], "a number after"),
@@ -144,3 +146,32 @@ def test_the_command_prints_one_document_or_one_line(tmp_path: Path, capsys: pyt
         assert told.err.count("\n") == 1
     described = ["--to", "Foo", "--ceiling", "gemm_fp32_tflops=20", "copy_gb_s=600"]
     assert main(["predict", "--from", str(path), *described]) == 0
+
+
+def test_the_headline_tells_the_error_of_products_apart_from_easy_operations(tmp_path: Path) -> None:
+    with store_of(tmp_path, cell(wall_ms=[9.0, 9.0, 9.0], ops=OPS)) as store:
+        answer = predict(store, "h200", "t4")
+    classes = answer["backtest"]["by_class"]
+    assert classes["matmul"]["median_error"] > classes["elementwise"]["median_error"]
+    assert "matrix products by" in answer["headline"]
+    assert "element-wise operations by" in answer["headline"]
+
+
+def test_an_older_run_with_operations_serves_where_the_newest_has_none(tmp_path: Path) -> None:
+    older, newer = "20261130-100000-00000001", "20261130-110000-00000002"
+    profiled = [cell(1, ops=OPS), cell(0.5, precision="bf16", ops=OPS)]
+    paths = [
+        build_run(tmp_path / "older.jsonl", "h200-sxm-141gb", profiled, run_id=older),
+        build_run(tmp_path / "newer.jsonl", "h200-sxm-141gb", [cell(1.1)], run_id=newer,
+                  started_at="2026-11-30T11:00:00Z"),
+    ]
+    with open_files(paths) as store:
+        answer = predict(store, "h200", "t4")
+    assert (answer["source"]["run_id"], answer["workload"]["precision"]) == (older, "fp32")
+
+
+def test_several_cards_are_refused_and_an_ambiguous_name_is_told(tmp_path: Path) -> None:
+    with store_of(tmp_path, cell(wall_ms=[9.0, 9.0, 9.0], ops=OPS)) as store:
+        with pytest.raises(UserError, match="means 8 GPUs"):
+            predict(store, "h200", "8x A100")
+        assert any("A100" in text for text in predict(store, "h200", "A100")["assumptions"])

@@ -167,6 +167,7 @@ class Evidence:
     trials: tuple[Trial, ...] = ()
     lone_setting: str | None = None  # the only setting that differs, on one card with one software
     options: str = ""  # options of `run` that repeat this work
+    one_host: bool = False  # one machine ran both sides, and nothing held its host up on one of them
 
 
 @dataclass(frozen=True)
@@ -416,7 +417,7 @@ def _stronger(own: Side, evidence: Evidence) -> bool:
 
 def _fewer_threads(own: Side, other: Side, evidence: Evidence) -> Seen | None:
     mine, theirs = (side.threads or side.run.get("cores") for side in (own, other))
-    if not mine or not theirs or mine >= theirs or own.reported:
+    if not mine or not theirs or mine >= theirs or own.reported or own.device_type != other.device_type:
         return None
     if own.cuda() and (own.busy_share is None or own.busy_share >= HOST_BOUND):
         return None  # kernels fill the time: the host has no say
@@ -896,7 +897,8 @@ def _of_ablation(ablation: Ablation, evidence: Evidence) -> Finding | None:
 def _name_of(ablation: Ablation) -> str:
     if ablation.setting.startswith("handicap "):
         return f"handicap {ablation.setting.removeprefix('handicap ')}={ablation.with_}"
-    return f"{ablation.setting.replace('_', ' ')} {ablation.with_} instead of {ablation.without}"
+    values = ({"True": "on", "False": "off"}.get(value, value) for value in (ablation.with_, ablation.without))
+    return f"{ablation.setting.replace('_', ' ')} {' instead of '.join(values)}"
 
 
 def _selection(ablation: Ablation, place: int) -> str:
@@ -1017,8 +1019,8 @@ def _of_rule(rule: Rule, own: Side, other: Side, evidence: Evidence) -> Finding 
     if seen is None:
         return None
     most = explainable(own, rule.factors, evidence)
-    if rule.cause == HOST_CAUSE and _one_host(evidence):
-        most = math.inf
+    if rule.cause == HOST_CAUSE and evidence.one_host:
+        most = math.inf  # no part of the ratio: the side's own wall time over kernel time is the bound
         detail = f"{seen.detail} It starts the kernels of both sides, and cuts short what the other factors could give."
         seen = replace(seen, detail=detail)
     bound = min(most, rule.limit or math.inf)
@@ -1026,15 +1028,6 @@ def _of_rule(rule: Rule, own: Side, other: Side, evidence: Evidence) -> Finding 
     made = _made(cause, seen.grade, own, evidence, seen, rule.factors, bound, rule.fix, rule.measurement, rule.command,
                  rule.limit_source)
     return made and replace(made, most=None if math.isinf(most) else most)
-
-
-def _one_host(evidence: Evidence) -> bool:
-    """Whether one host is known to have started both sides: it is then no part of the ratio, but may still limit one.
-
-    Such a finding is bounded by the side's own wall time over kernel time.
-    """
-    known = evidence.factors.factors if evidence.factors else ()
-    return any(factor.name == "host" and factor.ratio == 1.0 for factor in known)
 
 
 def findings(evidence: Evidence) -> list[Finding]:

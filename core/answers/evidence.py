@@ -135,12 +135,12 @@ def machines(sides: tuple[Facts, Facts], ops: Sequence[pd.DataFrame | None]) -> 
         _machine(facts, {key: found[key] for key in both}, table)
         for facts, found, table in zip(sides, ceilings, ops, strict=True)
     )
-    if _one_host(*sides):
+    if one_host(*sides):
         left, right = _with_one_interval(left, right)
     return left, right
 
 
-def _one_host(left: Facts, right: Facts) -> bool:
+def one_host(left: Facts, right: Facts) -> bool:
     """Whether one machine ran both sides under one software and neither's host was held up on purpose."""
     handicaps = (handicap_parts(setting_dict(facts.cell.first)["handicap"]) for facts in (left, right))
     if any(LIMIT_OF_SETTING.get(f"handicap {name}") == "host" for parts in handicaps for name in parts):

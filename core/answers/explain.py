@@ -208,7 +208,7 @@ def _evidence(
             log_ratio_draws(*by_process), limit,
         ),
         differing, tuple(evidence.ablations(pair)), tuple(evidence.trials(pair, ops)), lone[0] if lone else None,
-        evidence.options_of(pair.baseline.first),
+        evidence.options_of(pair.baseline.first), evidence.one_host(*facts),
     )
 
 

@@ -13,6 +13,7 @@ import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,10 @@ from core.analysis.predict.cards import Card, card_of
 from core.analysis.predict.coefficients import FOLDER, Coefficients, shipped
 from core.analysis.predict.model import cards_of, predict_between, situation_of
 from core.analysis.predict.work import CONVOLUTION, MATMUL, plain_name, read_work
+from core.answers import sentences
 from core.answers.json_values import json_value, records
 from core.answers.matching import Cell, cells_of, main_pair, setting_dict, work_dict, work_in_words
-from core.answers.selection import Filters, Selection, Side, handicap_parts, select
+from core.answers.selection import Filters, Selection, Side, handicap_parts, newest_cells, select
 from core.errors import UserError
 from core.gpus import Gpu, peak_tflops
 
@@ -75,7 +77,7 @@ def predict(
     result = now.on_target()
     gpu = _gpu(to_card)
     memory = _memory(cell.middle("peak_bytes"), to_card)
-    assumptions = [*side.assumptions, *_assumptions(now, precision, gpu, handicap)]
+    assumptions = [*side.assumptions, *_reading_of(target), *_assumptions(now, precision, gpu, handicap)]
     backtest = back_test(situation_of(from_card, to_card))
     answer = {
         "origin": "predicted",
@@ -116,8 +118,15 @@ def predict(
 
 
 def _chosen(side: Side) -> tuple[Cell, pd.DataFrame]:
-    """The cell that is predicted, and its operations. Raises UserError where no cell has operations with times."""
+    """The cell that is predicted, and its operations. Raises UserError where no cell has operations with times.
+
+    A newer run of the same work and setting without an operation table does not hide an older one that has it.
+    """
+    key = ["work_key", "setting_key", "method", "run_id"]
     cells = cells_of(side)
+    if side.older is not None:
+        profiled = side.older.loc[side.older["has_ops"].astype(bool), key].drop_duplicates()
+        cells = cells_of(replace(side, lines=newest_cells(side.older.merge(profiled, on=key)))) or cells
     with_ops = [cell for cell in cells if any(line["has_ops"] for line in cell.lines)]
     while with_ops:
         cell = main_pair([(one, one) for one in with_ops])[0]
@@ -249,6 +258,19 @@ def _gpu(card: Card) -> Gpu | None:
     from core.gpus import catalogue
 
     return catalogue().get(card.key or "")
+
+
+def _reading_of(target: str) -> list[str]:
+    """How a name of several cards was read; empty for a key or a card known by its ceilings alone."""
+    from core.gpus import by_human_name, by_nvml_name, catalogue
+
+    if target in catalogue() or by_nvml_name(target):
+        return []
+    try:
+        assumption = by_human_name(target).assumption
+    except UserError:
+        return []
+    return [assumption] if assumption else []
 
 
 def _memory(peak_bytes: float | None, card: Card) -> dict[str, Any]:
@@ -422,8 +444,18 @@ def _headline(answer: Mapping[str, Any]) -> str:
         f"{units.time_ms(source['measured_ms'])} measured on the {source['label']} "
         f"({work['words']}, {work['precision']})."
     )
-    error = answer["backtest"].get("median_error")
-    return text if error is None else f"{text} Single operations were off by {units.percent(error)} in the back-test."
+    errors = errors_in_words(answer["backtest"])
+    return f"{text} {errors}" if errors else text
+
+
+def errors_in_words(backtest: Mapping[str, Any]) -> str:
+    """How far single operations were off in the back-test, by class: element-wise ones would hide the products."""
+    classes = backtest.get("by_class") or {}
+    told = [f"{words} by {units.percent(classes[name]['median_error'])}" for name, words in _CLASSES if name in classes]
+    return f"In the back-test such predictions were off (medians): {sentences.listed(told)}." if told else ""
+
+
+_CLASSES = (("matmul", "matrix products"), ("conv", "convolutions"), ("elementwise", "element-wise operations"))
 
 
 # --- the back-test ---------------------------------------------------------------------------------------------------
@@ -439,7 +471,7 @@ def back_test(situation: str) -> dict[str, Any]:
     """How wrong such predictions were on timings that the fit had not seen.
 
     `median_error`, `p90_error`: absolute, relative; `inside_band`: share of true times in their band; `band_width`:
-    median high / low. `rows`: the same for every situation and class.
+    median high / low. `by_class`: the same for each class in this situation; `rows`: for every situation and class.
     """
     rows = [
         {"situation": row["situation"], "op_class": row["op_class"], "n": int(row["n"]),
@@ -449,6 +481,7 @@ def back_test(situation: str) -> dict[str, Any]:
     own = next((row for row in rows if row["situation"] == situation and row["op_class"] == "all"), None)
     return {
         **(own or {}),
+        "by_class": {row["op_class"]: row for row in rows if row["situation"] == situation},
         "rows": rows,
         "source": "sitar-lab/NeuSight timings, FP32, boards or shapes left out of the fit",
     }

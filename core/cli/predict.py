@@ -126,10 +126,15 @@ def show(answer: dict[str, Any]) -> None:
     back = answer["backtest"]
     if back.get("median_error") is not None:
         print()
-        say(
-            f"Back-test of this kind of prediction ({back['n']} operations): median error "
-            f"{units.percent(back['median_error'])}, {units.percent(back['inside_band'])} inside their band, "
-            f"median high / low {back['band_width']:.2f}."
-        )
+        print(table(
+            [f"back-test: {back['situation']}", "operations", "median error", "nine of ten within", "inside band",
+             "high / low"],
+            [
+                [name.replace("_", " "), units.count(row["n"]), units.percent(row["median_error"]),
+                 units.percent(row["p90_error"]), units.percent(row["inside_band"]), f"{row['band_width']:.2f}"]
+                for name, row in back["by_class"].items()
+            ], right=[1, 2, 3, 4, 5],
+        ))  # fmt: skip
+        print()
     for text in answer["assumptions"]:
         say(f"- {text}")

@@ -113,7 +113,13 @@ def find_card(name: str) -> Gpu:
     """The catalogue row of a key, a driver's name or what people write. Raises UserError for an unknown name."""
     if name in catalogue():
         return catalogue()[name]
-    return by_nvml_name(name) or by_human_name(name).gpu
+    exact = by_nvml_name(name)
+    if exact is not None:
+        return exact
+    match = by_human_name(name)
+    if match.count != 1:
+        raise UserError(f"{name!r} means {match.count} GPUs", "one GPU", "how several scale is not known")
+    return match.gpu
 
 
 def checked_ceilings(ceilings: Mapping[str, object] | None) -> dict[str, float]:

@@ -7,7 +7,7 @@ import pandas as pd
 from core import units
 from core.answers import sentences
 from core.answers.json_values import records
-from core.answers.predict import back_test_points
+from core.answers.predict import back_test_points, errors_in_words
 from core.charts.tables.values import Answer
 from core.charts.theme import short_name
 
@@ -120,11 +120,8 @@ def back_test_rows(situation: str) -> pd.DataFrame:
 
 
 def back_test_finding(answer: Answer) -> str:
-    back = answer["backtest"]
-    return (
-        f"In the back-test such predictions were off by {units.percent(back['median_error'])} (median), and "
-        f"{units.percent(back['inside_band'])} of the true times lay in their band"
-    )
+    inside = units.percent(answer["backtest"]["inside_band"])
+    return f"{errors_in_words(answer['backtest']).rstrip('.')}; {inside} of the true times lay in their band"
 
 
 def back_test_conditions(answer: Answer) -> str:
