@@ -103,9 +103,11 @@ def test_the_page_needs_no_script_and_no_network(store: Store) -> None:
 
 def test_the_title_of_a_drawn_chart_has_its_room() -> None:
     """Vega gives a title its room once; lines that depend on a width known later would stand outside the drawing."""
-    rows = pd.DataFrame({"x": [1.0]})
-    long = "A finding that takes two lines at a narrow width and one line at the width of the report, nearly"
-    chart = theme.finish(alt.Chart(rows).mark_bar().encode(x="x:Q"), "light", theme.title(long, long), height=40)
+    rows = pd.DataFrame({"x": [1.0], "name": ["kernels chosen"]})
+    conditions = ("150 characters: two lines at the width of a report, one at the width that the plot seems to have "
+                  "before its labels are placed").ljust(150, ".")
+    chart = theme.finish(alt.Chart(rows).mark_bar().encode(x="x:Q", y="name:N"), "light",
+                         theme.title("A finding", conditions), height=40, names=list(rows["name"]))
     svg = drawn([theme.spec(chart)])[0]
     root = float(re.search(r'translate\([-\d.]+,([-\d.]+)\)', svg)[1])  # type: ignore[index]
     title = float(re.search(r'role-title"><g transform="translate\([-\d.]+,([-\d.]+)\)', svg)[1])  # type: ignore[index]

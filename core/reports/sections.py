@@ -102,7 +102,7 @@ def _section(
 def _causes(answer: dict[str, Any]) -> list[Cause]:
     return [
         Cause(cause["grade"], f"{cause['cause']}: {cause['size']}. {cause['detail']} Fix: {cause['fix']} "
-                              f"{cause['measurement']} would decide:", cause["command"])
+                              f"{cause['measurement']}:", cause["command"])
         for cause in gap_tables.top_findings(answer, MOST_CAUSES)
     ]  # fmt: skip
 
