@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 import uuid
 from collections.abc import Iterable
@@ -21,7 +22,10 @@ QUIET_S = 0.3
 class RawClient:
     """One session: `open` a page, see its widgets, `press` any of them, enabled or not."""
 
-    def __init__(self, url: str, *, headers: dict[str, str] | None = None, cookies: str = "", token: str = "") -> None:
+    def __init__(
+        self, url: str, *, headers: dict[str, str] | None = None, cookies: str = "", token: str = "", host: str = "",
+        origin: str = "",
+    ) -> None:
         self.at = urlsplit(url)
         self.widgets: dict[str, Any] = {}
         self.texts: list[str] = []
@@ -31,7 +35,8 @@ class RawClient:
         self._pages: dict[str, str] = {}
         wanted = {"Cookie": cookies} if cookies else {}
         self._socket: ClientConnection = connect(
-            f"ws://{self.at.netloc}/_stcore/stream", origin=f"http://{self.at.netloc}",  # type: ignore[arg-type]
+            f"ws://{host or self.at.netloc}/_stcore/stream", sock=socket.create_connection(("127.0.0.1", self.at.port)),
+            origin=origin or f"http://{self.at.netloc}",  # type: ignore[arg-type]
             subprotocols=["streamlit", token or "none"],  # type: ignore[list-item]
             additional_headers={**wanted, **(headers or {})}, max_size=None, open_timeout=10,
         )
