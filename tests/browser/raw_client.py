@@ -110,6 +110,8 @@ class RawClient:
                 finished = True
             elif kind == "delta" and message.delta.WhichOneof("type") == "new_element":
                 self._element(message.delta.new_element, message.delta.fragment_id)
+            elif kind == "delta" and message.delta.WhichOneof("type") == "add_block":
+                self._element(message.delta.add_block, message.delta.fragment_id)
         raise AssertionError("the page did not come to an end")
 
     def _element(self, element: Any, fragment: str) -> None:
@@ -117,6 +119,8 @@ class RawClient:
         if kind is None:
             return
         part = getattr(element, kind)
+        if not hasattr(part, "DESCRIPTOR"):
+            return
         if "id" in part.DESCRIPTOR.fields_by_name and part.id:
             self.widgets[part.id] = part
             if fragment:

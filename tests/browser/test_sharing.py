@@ -38,12 +38,16 @@ SHARED = ("--server.allowedHosts", "*")
 
 @dataclass(frozen=True)
 class Way:
-    """One way to write: the page, its query, and what is pressed there, by key; `fill` says what other fields hold."""
+    """One way to write: the page, its query, and what is pressed there, by key.
+
+    `fill`: what fields hold first; `opened`: a popover that is opened first.
+    """
 
     page: str
     press: tuple[str, ...]
     query: tuple[tuple[str, str], ...] = ()
     fill: tuple[tuple[str, str], ...] = ()
+    opened: str = ""
 
 
 def ways(of: Stored) -> dict[str, Way]:
@@ -58,6 +62,10 @@ def ways(of: Stored) -> dict[str, Way]:
         "hold back again": Way("data", (f"hold_{RELEASED_ITEM}",)),
         "add a card": Way("gpus", ("Add this card",), fill=tuple((f"new_{k}", str(v)) for k, v in card.items())),
         "take a card away": Way("gpus", ("remove",), (("gpu", "RTX 9090"),)),
+        "pin": Way("gap", ("Pin this view",), opened="pin"),
+        "decide": Way("review", (f"decide_{of.pin}",)),
+        "edit a pin": Way("review", ("Save",), (("status", "all"), (f"edit_{of.pin}", "true"))),
+        "remove a pin": Way("review", (f"remove_{of.pin}",), (("status", "all"),)),
         "stop a sweep": Way("sweep", ("stop",), (("run", RUNNING),)),
         "resume a sweep": Way("sweep", ("resume",), (("run", STOPPED),)),
         "start a sweep": Way("sweep", ("start",)),
@@ -72,6 +80,8 @@ def take(client: RawClient, way: Way, known: dict[str, str]) -> None:
     """
     client.open(way.page, **dict(way.query))
     fields = [WidgetState(id=client.find(name, known), string_value=value) for name, value in way.fill]
+    if way.opened:
+        fields.append(WidgetState(id=client.find(way.opened, known), bool_value=True))
     if fields:
         client.tell(*fields)  # a button acts with what its fields held when the page was made
     for key in way.press:
