@@ -13,8 +13,7 @@ from core.store.export import export_csv, export_run
 from pages.parts import access, export, imports, shell, show, stored, twin, view
 
 ROUND = "upload_round"
-SHOWN = 10
-"""Uploads and deleted runs that are listed at once; the rest is folded in."""
+SHOWN = 10  # uploads and deleted runs that are listed at once; the rest is folded in
 
 shell.start("Data")
 store, folder = stored.store(), stored.runs_folder()
@@ -65,6 +64,8 @@ given = None if locked else st.file_uploader(
     "traces, nsys and nvidia-smi tables, benchmark reports, any CSV or Parquet table, another results.duckdb. A report "
     "and its configuration together. Files are read in a limited process and count only after you confirm.",
 )
+if locked:
+    show.note("Somebody who may write adds files here; what is stored can be exported below.")
 ready = []
 seen = [(file.getvalue(), file.name) for file in given or []]
 looked = [(data, name, show.asked(look, data, name, stored.version())) for data, name in seen]

@@ -100,8 +100,7 @@ def _log_in() -> None:
 
 
 def _no_role(who: Visitor) -> None:
-    st.warning(plain(f"{who.email or 'This login'} has no role here: ask whoever runs this app."),
-               icon=":material/block:")
+    st.text(f"{who.email or 'This login'} has no role here: ask whoever runs this app.")  # Markdown would link it
     st.button("Log out", icon=":material/logout:", on_click=st.logout, key="logout")
 
 
@@ -110,7 +109,7 @@ def standing() -> None:
     shared, who = sharing(), visitor()
     if who is not None:
         with st.sidebar:
-            note(f"{who.email or 'Logged in'}, {shared.roles.of(who) if shared.roles else ''}")
+            st.text(f"{who.email or 'Logged in'}, {shared.roles.of(who) if shared.roles else ''}")
             st.button("Log out", icon=":material/logout:", on_click=st.logout, key="logout")
     reason = access.refusal(shared, who)
     if reason is not None:
