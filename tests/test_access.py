@@ -155,6 +155,7 @@ def test_a_named_file_of_roles_must_be_there(tmp_path: Path, monkeypatch: pytest
 
 
 def test_roles_without_a_login_stop_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    access.govern(visiting._who)  # as the app does when it imports the module
     monkeypatch.setenv("GAPSCOPE_DB", str(tmp_path / "results.duckdb"))
     assert visiting.sharing() == Sharing()
     path = tmp_path / access.ROLES_NAME

@@ -145,4 +145,4 @@ def _last_printed(log: Path) -> str | None:
             lines = stream.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return None
-    return next((line.strip()[:500] for line in reversed(lines) if line.strip()), None)
+    return next((line.strip()[:500].removeprefix("error: ") for line in reversed(lines) if line.strip()), None)

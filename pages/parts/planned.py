@@ -31,7 +31,7 @@ def plan(argv: tuple[str, ...]) -> dict[str, Any]:
         check=False,
     )
     if done.returncode != 0:
-        raise UserError((done.stderr.strip().splitlines() or ["the plan failed"])[-1])
+        raise UserError((done.stderr.strip().splitlines() or ["the plan failed"])[-1].removeprefix("error: "))
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
