@@ -1,6 +1,7 @@
 """Explain: ratio, theory, verdict, stages and operations of one common cell, and what is said when there is none."""
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ import pytest
 
 from core.answers.explain import OP_ROWS, OTHER_OPS, explain
 from core.answers.selection import parse_filters
+from core.records import Ceiling
 from core.store import Store, open_files
-from tests.builders import build_run, cell, op
+from tests.builders import DEVICES, build_run, cell, op
 
 KEYS = {
     "measured_ratio", "expected", "norm", "verdict", "factors", "residual", "findings", "not_comparable_because",
@@ -233,3 +235,52 @@ def test_the_environment_says_what_differs(store: Store) -> None:
     assert (rows["sm_count"]["baseline"], rows["sm_count"]["target"], rows["sm_count"]["differs"]) == (40, 132, True)
     assert rows["torch"]["differs"] is False
     assert rows["sm_clock_mhz while timed"]["baseline"] == 1500
+
+
+def rates(board: str, path: Path, run_id: str, sm_count: int = 132) -> Path:
+    """A run of ceilings alone on an H200: products, copy and the rate of the smallest operation."""
+    device = dataclasses.replace(DEVICES["h200-sxm-141gb"], sm_count=sm_count)
+    return build_run(path, "h200-sxm-141gb", [], run_id=run_id, board=board, device=device, extra_records=[
+        Ceiling("gemm", 50.0, "TFLOPS", precision="fp32"), Ceiling("gemm", 400.0, "TFLOPS", precision="tf32"),
+        Ceiling("copy", 4000.0, "GB/s"), Ceiling("op_rate", 100.0, "1/ms"),
+    ])
+
+
+def two_precisions(tmp_path: Path) -> Path:
+    """FP32 filled with kernels, TF32 for 10 of its 11 ms idle: 2000 launches of 5 us each explain it."""
+    ops = op(device_ms=1.0, calls=2000, launches=2000)
+    return build_run(tmp_path / "own.jsonl", "h200-sxm-141gb", [
+        cell(4, ops=(dataclasses.replace(ops, device_ms=43.0),), kernel_busy_ms=43.0),
+        cell(1, precision="tf32", ops=(ops,), kernel_busy_ms=1.0),
+    ], run_id=H200, board="own")
+
+
+def test_ceilings_of_another_board_of_the_type_stand_in_by_name_without_its_host(tmp_path: Path) -> None:
+    paths = [two_precisions(tmp_path), rates("another", tmp_path / "rates.jsonl", T4)]
+    with open_files(paths) as store:
+        answer = explain(store, f"{H200},precision=fp32", f"{H200},precision=tf32")
+    by_name = {factor["name"]: factor for factor in answer["factors"]}
+    assert by_name["compute"]["basis"] == "FP32 TFLOP/s 50 against 50 (ceiling of another H200 SXM 141GB)"
+    assert by_name["compute"]["evidence"] == "possible"
+    assert "against 8 (measured products)" in by_name["precision"]["basis"]
+    assert answer["expected"]["roofline_measured_of"] == "ceiling of another H200 SXM 141GB"
+    assert answer["expected"]["board_ceilings"] == []  # one figure for both sides says nothing
+    assert "100" not in by_name["host"]["basis"]
+
+
+def test_a_slice_takes_no_ceilings_of_a_whole_card(tmp_path: Path) -> None:
+    paths = [two_precisions(tmp_path), rates("slice", tmp_path / "rates.jsonl", T4, sm_count=16)]
+    with open_files(paths) as store:
+        answer = explain(store, f"{H200},precision=fp32", f"{H200},precision=tf32")
+    assert answer["expected"]["roofline_measured"] is None
+
+
+def test_the_host_of_one_machine_is_one_and_may_still_hold_a_side_up(tmp_path: Path) -> None:
+    with open_files([two_precisions(tmp_path)]) as store:
+        answer = explain(store, f"{H200},precision=fp32", f"{H200},precision=tf32")
+    host = next(factor for factor in answer["factors"] if factor["name"] == "host")
+    assert host["ratio"] == 1.0
+    assert "from a pass on this machine whose kernels fill 9%" in host["basis"]
+    found = next(finding for finding in answer["findings"] if finding["cause"] == "host holds the GPU up")
+    assert (found["side"], found["most"]) == ("target", None)
+    assert "starts the kernels of both sides" in found["detail"]
