@@ -31,7 +31,8 @@ def test_a_selection_is_counted_and_comes_in_three_formats(visit: OPEN, runs: Ru
     assert "2 cell lines of 1 runs on Tesla T4, 6 repetitions." in said(app)
     app.text_input(key="export_fields").input("precision=fp16").run()
     assert "1 cell lines of 1 runs on Tesla T4, 3 repetitions." in said(app)
-    assert [getattr(button, "label", "") for button in app.get("download_button")][-3:] == ["Run-file lines", "CSV", "Parquet"]
+    labels = [getattr(button, "label", "") for button in app.get("download_button")]
+    assert labels[-3:] == ["Run-file lines", "CSV", "Parquet"]
     app.text_input(key="export_fields").input("colour=red").run()
     assert any("colour" in warning.value for warning in app.warning)
     assert not app.exception

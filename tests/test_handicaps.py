@@ -52,7 +52,8 @@ def test_a_device_says_what_it_cannot_do_before_anything_starts() -> None:
 
 def test_the_ladder_takes_each_advantage_once_and_all_together() -> None:
     words = [setting_in_words(setting) for setting in FOUNDING_LADDER]
-    assert words[0] == "tf32" and len(set(words)) == len(words)
+    assert words[0] == "tf32"
+    assert len(set(words)) == len(words)
     together = handicaps.values(FOUNDING_LADDER[-1].handicap)
     alone = [handicaps.values(setting.handicap) for setting in FOUNDING_LADDER[:-1] if setting.handicap]
     assert together == {name: value for rung in alone for name, value in rung.items()}

@@ -253,7 +253,9 @@ def test_a_clip_is_cut_to_the_size_of_a_workload_and_keeps_its_truth(tmp_path: P
     (whole,) = [clip for clip in read_clips(path, side=32) if len(clip.video) == 5]
     clip = clip_of_size(path, frames=4, height=32, width=32, points=7)
     assert clip.video.shape == (4, 32, 32, 3)
-    assert clip.queries.shape == (7, 3) and clip.tracks is not None and clip.tracks.shape == (7, 4, 2)
+    assert clip.queries.shape == (7, 3)
+    assert clip.tracks is not None
+    assert clip.tracks.shape == (7, 4, 2)
     assert clip.queries[:, 0].max() < 4
     assert {tuple(query) for query in clip.queries} <= {tuple(query) for query in whole.queries}
     assert clip.source == whole.source
