@@ -41,22 +41,23 @@ def counted(workload: Workload, device: torch.device) -> WorkCount:
     return count(forward, model)
 
 
-Key = tuple[str, str]
+Key = tuple[str, str, str]
 Work = dict[str, tuple[int | None, int | None, int | None]]  # stage -> flops, other_flops, bytes
 
 
 def key_of(workload: Workload) -> Key:
-    """fp32, default and tf32 move the same bytes; each autocast precision has its own."""
+    """fp32, default and tf32 move the same bytes; each autocast precision and attention backend has its own."""
     name = workload.setting.precision
-    return workload.work.key(), name if name in precision.AUTOCAST else "fp32"
+    return workload.work.key(), name if name in precision.AUTOCAST else "fp32", workload.setting.sdp_backend
 
 
 def counts_in(path: Path) -> dict[Key, Work]:
-    return {
-        key_of(line.record.workload): {s.name: (s.flops, s.other_flops, s.bytes) for s in line.record.stages}
-        for line in read_run_file(path).lines
-        if isinstance(line.record, Cell) and any(stage.flops is not None for stage in line.record.stages)
-    }
+    cells = [line.record for line in read_run_file(path).lines
+             if isinstance(line.record, Cell) and any(stage.flops is not None for stage in line.record.stages)]
+    # Cells under a handicap were counted in processes of their own, so theirs is the last word: until b34b7e7 cells of
+    # one process that differed in the attention backend alone shared one count.
+    cells.sort(key=lambda cell: cell.workload.setting.handicap is not None)
+    return {key_of(cell.workload): {s.name: (s.flops, s.other_flops, s.bytes) for s in cell.stages} for cell in cells}
 
 
 def main() -> None:
