@@ -25,7 +25,7 @@ def test_the_shipped_h200_is_predicted_on_a_t4_with_its_back_test_in_view(visito
     heading(page, r"^Predicted for the Tesla T4: .* measured on the H200").wait_for(timeout=60_000)
     page.get_by_text("predicted", exact=True).first.wait_for()
     charts = page.get_by_test_id("stVegaLiteChart")
-    for words in ("is predicted to take", "In the back-test such", "of the predicted kernel"):
+    for words in ("is predicted to take", "Back-test: products off by", "of the predicted kernel"):
         charts.get_by_text(re.compile(words)).first.wait_for()
     assert page.get_by_text("Predicted time").first.is_visible()
     page.get_by_text("What this rests on").click()
