@@ -1,8 +1,9 @@
 """What people did is appended, durable, and never overwrites what somebody else did meanwhile."""
 from __future__ import annotations
 
-import multiprocessing
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,18 +81,21 @@ def test_entries_have_a_limit_and_no_nan(journal: Journal) -> None:
     assert journal.entries() == []
 
 
-def _append(path: Path, count: int) -> None:
-    for number in range(count):
-        Journal(path).append("note", "run:x", {"text": str(number)})
+_APPEND_20 = """
+import sys
+from pathlib import Path
+from core.store.journal import Journal
+for number in range(20):
+    Journal(Path(sys.argv[1])).append("note", "run:x", {"text": str(number)})
+"""
 
 
 def test_writers_in_several_processes_lose_nothing(journal: Journal) -> None:
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_append, args=(journal.path, 20)) for _ in range(2)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
+    writers = [
+        subprocess.Popen([sys.executable, "-c", _APPEND_20, str(journal.path)], cwd=Path(__file__).resolve().parent.parent)
+        for _ in range(2)
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0]
     entries, errors = journal.read()
     assert (len(entries), errors) == (40, [])
     assert len({e.id for e in entries}) == 40
