@@ -91,10 +91,8 @@ for number in range(20):
 
 
 def test_writers_in_several_processes_lose_nothing(journal: Journal) -> None:
-    writers = [
-        subprocess.Popen([sys.executable, "-c", _APPEND_20, str(journal.path)], cwd=Path(__file__).resolve().parent.parent)
-        for _ in range(2)
-    ]
+    root = Path(__file__).resolve().parent.parent
+    writers = [subprocess.Popen([sys.executable, "-c", _APPEND_20, str(journal.path)], cwd=root) for _ in range(2)]
     assert [writer.wait() for writer in writers] == [0, 0]
     entries, errors = journal.read()
     assert (len(entries), errors) == (40, [])
